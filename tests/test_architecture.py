@@ -29,11 +29,7 @@ LAYERS = [
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
 
 OPTIONAL = {"deepspeed", "triton", "cuequivariance_torch", "flash_attn", "matplotlib", "pyhmmer"}
-# Modules that are nothing but kernels in an optional language; their adapter imports them inside a function.
-KERNEL_MODULES: dict[str, str] = {}
-
 ATTENTION_CORE = {"softmax", "log_softmax", "logsoftmax", "scaled_dot_product_attention"}
-READS_ENVIRONMENT: set[str] = set()  # no module may; configuration is an argument
 INIT_MAX_LINES = 60
 
 
@@ -111,19 +107,14 @@ def optional_packages_at_import(package: Path) -> list[str]:
     for path, tree in modules(package):
         for node in run_at_import(tree):
             for name in imported(node, path):
-                top = name.split(".")[0]
-                if top in OPTIONAL and KERNEL_MODULES.get(path.as_posix()) != top:
+                if name.split(".")[0] in OPTIONAL:
                     found.append(f"{path}:{node.lineno}: {name} is imported at module level")
-                if name.removeprefix("evoattn.").replace(".", "/") + ".py" in KERNEL_MODULES:
-                    found.append(f"{path}:{node.lineno}: kernel module {name} is imported at module level")
     return found
 
 
 def environment_reads(package: Path) -> list[str]:
     found = []
     for path, tree in modules(package):
-        if path.as_posix() in READS_ENVIRONMENT:
-            continue
         for node in ast.walk(tree):
             names = [node.attr] if isinstance(node, ast.Attribute) else []
             if isinstance(node, ast.ImportFrom) and node.module == "os":
