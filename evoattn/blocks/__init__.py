@@ -1,0 +1,18 @@
+"""One residual update of a paper each: x -> delta. The stacks add them up."""
+
+from evoattn.blocks.msa import MSAColumnAttention, MSAGlobalColumnAttention, MSARowAttention, MSATransition
+from evoattn.blocks.outer_product import OuterProductMean
+from evoattn.blocks.pair import PairTransition, TriangleAttention, TriangleMultiplication
+from evoattn.blocks.single import AttentionPairBias
+
+__all__ = [
+    "AttentionPairBias",
+    "MSAColumnAttention",
+    "MSAGlobalColumnAttention",
+    "MSARowAttention",
+    "MSATransition",
+    "OuterProductMean",
+    "PairTransition",
+    "TriangleAttention",
+    "TriangleMultiplication",
+]

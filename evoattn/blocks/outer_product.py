@@ -1,0 +1,44 @@
+"""The update of the pair representation from the MSA representation."""
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from evoattn.ops import hide_nonfinite, outer_product_mean
+from evoattn.primitives import linear
+from evoattn.shapes import check_features, check_mask
+
+
+class OuterProductMean(nn.Module):
+    """z_ij += mean over sequences of a_si outer b_sj, projected (AlphaFold 2 supplement, algorithm 10).
+
+    As in AlphaFold 2 the projected sum and its bias are divided by eps + the number of sequences that have both residues: a pair that no
+    sequence covers gets bias / eps, a thousand times the bias.
+
+    Args:
+        c_m, c_z: channels of the MSA and pair representation. c_hidden: channels of a and b, so c_hidden^2 of their outer product.
+        eps: added to the number of sequences.
+    """
+
+    def __init__(self, c_m: int, c_z: int, c_hidden: int, *, eps: float = 1e-3) -> None:
+        super().__init__()
+        self.c_m, self.eps = c_m, eps
+        self.norm = nn.LayerNorm(c_m)
+        self.left = linear(c_m, c_hidden)
+        self.right = linear(c_m, c_hidden)
+        self.out = linear(c_hidden * c_hidden, c_z, init="final")
+
+    def forward(self, m: Float[Tensor, "*batch s n c_m"], msa_mask: Bool[Tensor, "*batch s n"] | None = None) -> Float[Tensor, "*batch n n c_z"]:
+        check_features("OuterProductMean", "m", m, ["N_seq", "N_res", "c_m"], self.c_m)
+        check_mask("OuterProductMean", "msa_mask", msa_mask, m.shape[:-1], ["N_seq", "N_res"])
+        x = self.norm(hide_nonfinite(m, msa_mask))
+        a, b = self.left(x), self.right(x)
+        accumulate = torch.promote_types(x.dtype, torch.float32)
+        if msa_mask is None:
+            *batch, n_seq, n_res, _ = m.shape
+            count = torch.full((), n_seq, dtype=accumulate, device=m.device).expand(*batch, n_res, n_res)
+        else:
+            a, b = (y.masked_fill(~msa_mask.unsqueeze(-1), 0.0) for y in (a, b))
+            present = msa_mask.to(accumulate)
+            count = present.mT @ present
+        return outer_product_mean(a, b, self.out.weight, self.out.bias, count + self.eps)

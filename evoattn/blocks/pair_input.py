@@ -1,0 +1,32 @@
+"""How the pair representation enters an attention along residues."""
+
+from collections.abc import Sequence
+
+from einops import rearrange
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from evoattn.config import PairAs
+from evoattn.ops import hide_nonfinite
+from evoattn.primitives import linear
+from evoattn.shapes import Pair, PairMask
+
+
+class PairInputBlock(nn.Module):
+    """A block whose attention over residues takes the pair representation as bias, keys or values, after a norm of its own."""
+
+    def __init__(self, c_z: int, heads: int, pair_as: Sequence[PairAs], bias_init: str) -> None:
+        super().__init__()
+        self.c_z = c_z
+        self.pair_norm = nn.LayerNorm(c_z) if pair_as else None
+        self.pair_bias = linear(c_z, heads, bias=False, init=bias_init) if "bias" in pair_as else None
+
+    def pair_inputs(
+        self, z: Pair, pair_mask: PairMask | None
+    ) -> tuple[list[Float[Tensor, "*batch 1 h n n"]], Float[Tensor, "*batch 1 n n c_z"] | None]:
+        """The biases, and the normed pair features, both shared over the rows of an alignment."""
+        if self.pair_norm is None:
+            return [], None
+        pair = self.pair_norm(hide_nonfinite(z, pair_mask))
+        biases = [] if self.pair_bias is None else [rearrange(self.pair_bias(pair), "... q k h -> ... 1 h q k")]
+        return biases, rearrange(pair, "... q k c -> ... 1 q k c")

@@ -1,0 +1,158 @@
+"""From features of an alignment to the MSA, pair and single representation."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from evoattn.config import TrunkConfig
+from evoattn.errors import ConfigError, ShapeError
+from evoattn.primitives import linear
+from evoattn.stacks import EvoformerStack, ExtraMSAStack
+
+
+@dataclass(frozen=True)
+class Representations:
+    """What a trunk returns: msa [*batch, N_seq, N_res, c_m], pair [*batch, N_res, N_res, c_z], single [*batch, N_res, c_s]."""
+
+    msa: Float[Tensor, "*batch s n c_m"]
+    pair: Float[Tensor, "*batch n n c_z"]
+    single: Float[Tensor, "*batch n c_s"]
+
+
+@dataclass(frozen=True)
+class Recycled:
+    """What an earlier pass hands to the next: first MSA row, pair representation, and C-beta positions (C-alpha of glycine) in Angstrom."""
+
+    msa_first_row: Float[Tensor, "*batch n c_m"]
+    pair: Float[Tensor, "*batch n n c_z"]
+    positions: Float[Tensor, "*batch n 3"] | None = None
+
+
+class RelativePosition(nn.Module):
+    """Encoding of the residue offset i - j, clipped to +-max_relative (AlphaFold 2 supplement, algorithms 4 and 5)."""
+
+    def __init__(self, c_z: int, max_relative: int) -> None:
+        super().__init__()
+        self.max_relative = max_relative
+        self.linear = linear(2 * max_relative + 1, c_z)
+
+    def forward(self, residue_index: Int[Tensor, "*batch n"]) -> Float[Tensor, "*batch n n c_z"]:
+        offset = residue_index.unsqueeze(-1) - residue_index.unsqueeze(-2)
+        bins = (offset + self.max_relative).clamp(0, 2 * self.max_relative)
+        # a one-hot times a matrix is a look-up of its columns; the bias comes along
+        return nn.functional.embedding(bins, self.linear.weight.mT + self.linear.bias)
+
+
+class RecyclingEmbedder(nn.Module):
+    """What the first MSA row and the pair representation gain from an earlier pass (AlphaFold 2 supplement, algorithm 32)."""
+
+    def __init__(self, config: TrunkConfig) -> None:
+        super().__init__()
+        c = config
+        self.config = config
+        self.msa_norm = nn.LayerNorm(c.evoformer.c_m)
+        self.pair_norm = nn.LayerNorm(c.evoformer.c_z)
+        self.distance = linear(c.recycle_bins, c.evoformer.c_z)
+
+    def forward(self, previous: Recycled) -> tuple[Float[Tensor, "*batch n c_m"], Float[Tensor, "*batch n n c_z"]]:
+        dtype = self.distance.weight.dtype
+        z = self.pair_norm(previous.pair)
+        if previous.positions is None:
+            z = z + self.distance.bias  # no distance falls into a bin
+        else:
+            z = z + self.distance(self.distogram(previous.positions).to(dtype))
+        return self.msa_norm(previous.msa_first_row), z
+
+    def distogram(self, positions: Float[Tensor, "*batch n 3"]) -> Float[Tensor, "*batch n n bins"]:
+        """One-hot of the distance's bin; the last bin is open, and distances below the first belong to none."""
+        c = self.config
+        lower = torch.linspace(c.recycle_min, c.recycle_max, c.recycle_bins, device=positions.device, dtype=positions.dtype).square()
+        upper = torch.cat([lower[1:], lower.new_tensor([1e8])])
+        squared = (positions.unsqueeze(-2) - positions.unsqueeze(-3)).square().sum(-1, keepdim=True)
+        return ((squared > lower) & (squared < upper)).to(positions.dtype)
+
+
+class EvoformerTrunk(nn.Module):
+    """Features -> embedding -> extra-MSA stack -> Evoformer (AlphaFold 2 supplement, algorithms 2 (lines 5-18, without templates), 3-6, 18, 32).
+
+    Raises:
+        ShapeError: a feature is missing, or its shape does not fit the config.
+    """
+
+    def __init__(self, config: TrunkConfig) -> None:
+        super().__init__()
+        c = config
+        assert c.evoformer.c_s is not None
+        self.config = config
+        self.target_msa = linear(c.c_target_feat, c.evoformer.c_m)
+        self.msa = linear(c.c_msa_feat, c.evoformer.c_m)
+        self.target_left = linear(c.c_target_feat, c.evoformer.c_z)
+        self.target_right = linear(c.c_target_feat, c.evoformer.c_z)
+        self.relative_position = RelativePosition(c.evoformer.c_z, c.max_relative)
+        self.recycling = RecyclingEmbedder(config)
+        self.extra_msa = None if c.extra is None else linear(c.c_extra_feat, c.extra.c_m)
+        self.extra_stack = None if c.extra is None else ExtraMSAStack(c.extra)
+        self.evoformer = EvoformerStack(c.evoformer)
+
+    def forward(self, features: Mapping[str, Tensor], *, recycles: int = 0, previous: Recycled | None = None) -> Representations:
+        """Run the trunk once, or 1 + `recycles` times, each pass starting from what the one before returned.
+
+        AlphaFold 2 also recycles the coordinates of its structure module, which this framework does not have. So 0 recycles is what equals
+        AlphaFold 2; with more, only the first MSA row and the pair representation are recycled. Gradients flow through the last pass only.
+
+        Args:
+            features: as :func:`evoattn.make_features` returns them: target_feat [*batch, N_res, 22], residue_index [*batch, N_res],
+                msa_feat [*batch, N_seq, N_res, 49], extra_msa_feat [*batch, N_extra, N_res, 25], and the boolean masks seq_mask
+                [*batch, N_res], msa_mask and extra_msa_mask of the shape of their alignment (all True where absent).
+            previous: of an earlier pass; zeros by default, as AlphaFold 2 starts.
+        """
+        if recycles < 0:
+            raise ConfigError(f"EvoformerTrunk: recycles is {recycles}; it must be 0 (one pass) or more.")
+        self._check(features)
+        for _ in range(recycles):
+            with torch.no_grad():
+                out = self._once(features, previous)
+            previous = Recycled(out.msa[..., 0, :, :], out.pair)
+        return self._once(features, previous)
+
+    def embed(
+        self, features: Mapping[str, Tensor], previous: Recycled | None = None
+    ) -> tuple[Float[Tensor, "*batch s n c_m"], Float[Tensor, "*batch n n c_z"]]:
+        """m and z before any stack (algorithms 3, 4 and 32)."""
+        target = features["target_feat"]
+        m = self.target_msa(target).unsqueeze(-3) + self.msa(features["msa_feat"])
+        z = self.target_left(target).unsqueeze(-2) + self.target_right(target).unsqueeze(-3)
+        if previous is None:
+            previous = Recycled(torch.zeros_like(m[..., 0, :, :]), torch.zeros_like(z))
+        first_row, recycled_pair = self.recycling(previous)
+        m = torch.cat([(m[..., 0, :, :] + first_row).unsqueeze(-3), m[..., 1:, :, :]], dim=-3)
+        return m, z + recycled_pair + self.relative_position(features["residue_index"])
+
+    def _once(self, features: Mapping[str, Tensor], previous: Recycled | None) -> Representations:
+        m, z = self.embed(features, previous)
+        pair_mask = _pair_mask(features.get("seq_mask"))
+        if self.extra_stack is not None and self.extra_msa is not None:
+            extra = self.extra_msa(features["extra_msa_feat"])
+            z = self.extra_stack(extra, z, features.get("extra_msa_mask"), pair_mask)
+        return Representations(*self.evoformer(m, z, features.get("msa_mask"), pair_mask))
+
+    def _check(self, features: Mapping[str, Tensor]) -> None:
+        c = self.config
+        wanted = {"target_feat": c.c_target_feat, "msa_feat": c.c_msa_feat, "residue_index": None}
+        wanted |= {} if c.extra is None else {"extra_msa_feat": c.c_extra_feat}
+        missing = [name for name in wanted if name not in features]
+        if missing:
+            raise ShapeError(f"EvoformerTrunk: features lack {', '.join(missing)}; make_features(read_msa(path)) has all of them.")
+        n_res = features["target_feat"].shape[-2]
+        for name, width in wanted.items():
+            shape = tuple(features[name].shape)
+            expected = (n_res,) if width is None else (n_res, width)
+            if shape[-len(expected) :] != expected:
+                raise ShapeError(f"EvoformerTrunk: features[{name!r}] has shape {shape}; expected it to end in {expected} (N_res{', channels' if width else ''}).")
+
+
+def _pair_mask(seq_mask: Bool[Tensor, "*batch n"] | None) -> Bool[Tensor, "*batch n n"] | None:
+    return None if seq_mask is None else seq_mask.unsqueeze(-1) & seq_mask.unsqueeze(-2)

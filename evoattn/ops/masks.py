@@ -1,0 +1,50 @@
+"""Turning the masks people come with into the boolean form, and hiding what stands at masked positions."""
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from evoattn.errors import ShapeError
+from evoattn.shapes import check_boolean
+
+HIDDEN_BELOW = -1e4  # the weakest additive mask in use: -1e4 for float16; others write -3e4, -6e4, -1e9 or -inf
+
+
+def mask_from_additive(additive: Float[Tensor, "*shape"]) -> Bool[Tensor, "*shape"]:
+    """The boolean mask that an additive mask stands for: True where it is 0, False where it is -1e4 or less (-1e9, -inf).
+
+    Raises:
+        ShapeError: some entry is neither; then the tensor is a bias, and belongs in ``biases=``.
+    """
+    allowed, hidden = additive == 0, additive <= HIDDEN_BELOW
+    odd = additive[~(allowed | hidden)]
+    if odd.numel():
+        raise ShapeError(
+            f"mask_from_additive: {odd.numel()} of {additive.numel()} entries are neither 0 (allowed) nor <= {HIDDEN_BELOW:g} (masked), the first is "
+            f"{odd[0].item():g}. If this tensor is a bias, pass it in biases=[...]; if it is a 0/1 mask, pass mask.bool()."
+        )
+    return allowed
+
+
+def causal_mask(q: Float[Tensor, "*batch q h d"], k: Float[Tensor, "*batch k kv d"]) -> Bool[Tensor, "*ones q k"]:
+    """Mask for :func:`evoattn.attention` by which query i attends keys 0 to i, with the rank that the op asks for.
+
+    With fewer queries than keys the last query attends all keys, as when decoding against a cache.
+    """
+    q_len, k_len = q.shape[-3], k.shape[-3]
+    mask = torch.ones(q_len, k_len, dtype=torch.bool, device=q.device).tril(k_len - q_len)
+    return mask.reshape(*[1] * (q.dim() - 2), q_len, k_len)
+
+
+def hide_nonfinite(x: Float[Tensor, "*axes c"], mask: Bool[Tensor, "*axes"] | None) -> Float[Tensor, "*axes c"]:
+    """`x` with NaN and inf at masked positions replaced by 0; finite values stay, since published systems use them as queries.
+
+    By selection, so that neither the values nor their gradients get through.
+
+    Raises:
+        ShapeError: the mask is not boolean.
+    """
+    if mask is None:
+        return x
+    check_boolean("hide_nonfinite", "mask", mask)
+    return x.masked_fill(~(mask.unsqueeze(-1) | x.isfinite()), 0.0)

@@ -1,0 +1,100 @@
+"""The two products over pairs of residues: triangle product (sum over a third residue) and outer product mean (sum over sequences).
+
+Both accumulate in float32 or wider whatever the input dtype: their sums run over hundreds of terms and overflow float16 long before the
+result, which is normalised afterwards, does.
+"""
+
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+OUTER_TILE = 2**22  # entries of one [rows, N_res, c * c] block of outer products: 16 MiB in float32
+
+
+def triangle_product(
+    a: Float[Tensor, "*batch c n n"], b: Float[Tensor, "*batch c n n"], *, incoming: bool = False
+) -> Float[Tensor, "*batch c n n"]:
+    """Outgoing: o_ij = sum_k a_ik b_jk. Incoming: o_ij = sum_k a_ki b_kj. Channels first; float32 or wider.
+
+    AlphaFold 2 supplement, algorithms 11 and 12, step 4.
+    """
+    accumulate = torch.promote_types(a.dtype, torch.float32)
+    with torch.autocast(a.device.type, enabled=False):
+        a, b = a.to(accumulate), b.to(accumulate)
+        return a.mT @ b if incoming else a @ b.mT
+
+
+def outer_product_mean(
+    a: Float[Tensor, "*batch s n c"],
+    b: Float[Tensor, "*batch s n c2"],
+    weight: Float[Tensor, "c_z c*c2"],
+    bias: Float[Tensor, "c_z"] | None,
+    count: Float[Tensor, "*batch n n"],
+) -> Float[Tensor, "*batch n n c_z"]:
+    """z_ij = (W vec(sum_s a_si outer b_sj) + bias) / count_ij, in the dtype of `a`; AlphaFold 2 supplement, algorithm 10.
+
+    Works on blocks of rows i, forward and backward, so that the [N_res, N_res, c * c2] tensor of outer products never exists. Outer
+    product and bias are divided before the projection: the same number, without the overflow of an undivided sum.
+
+    Args:
+        a, b: projections of the alignment; masked positions are 0.
+        weight: of the output projection, the channel of `a` major.
+        bias: of the output projection, divided by the count as well (as AlphaFold 2 does); None for none.
+        count: what to divide by, for instance 1e-3 + the number of sequences that have both residues.
+    """
+    with torch.autocast(a.device.type, enabled=False):
+        return _OuterProductMean.apply(a, b, weight, bias, count)
+
+
+class _OuterProductMean(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, a: Tensor, b: Tensor, weight: Tensor, bias: Tensor | None, count: Tensor) -> Tensor:
+        ctx.save_for_backward(a, b, weight, bias, count)
+        wide = _Wide(a, b, weight, bias, count)
+        out = a.new_empty(*a.shape[:-3], a.shape[-2], b.shape[-2], weight.shape[0])
+        for rows in wide.blocks():
+            block = wide.outer(rows) @ wide.weight.mT
+            if wide.bias is not None:
+                block += wide.bias * wide.shrink[..., rows, :, :]
+            out[..., rows, :, :] = block
+        return out
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        a, b, weight, bias, count = ctx.saved_tensors
+        wide = _Wide(a, b, weight, bias, count)
+        da, db, dw = torch.zeros_like(wide.a), torch.zeros_like(wide.b), torch.zeros_like(wide.weight)
+        dbias = None if wide.bias is None else torch.zeros_like(wide.bias)
+        for rows in wide.blocks():
+            g = grad[..., rows, :, :].to(wide.dtype)
+            dw += torch.einsum("...z,...x->zx", g, wide.outer(rows))
+            g = g * wide.shrink[..., rows, :, :]
+            if dbias is not None:
+                dbias += g.flatten(0, -2).sum(0)
+            douter = (g @ wide.weight).unflatten(-1, (a.shape[-1], b.shape[-1]))
+            da[..., rows, :] += torch.einsum("...ijce,...sje->...sic", douter, wide.b)
+            db += torch.einsum("...ijce,...sic->...sje", douter, wide.a[..., rows, :])
+        return da.to(a.dtype), db.to(b.dtype), dw.to(weight.dtype), None if dbias is None or bias is None else dbias.to(bias.dtype), None
+
+
+class _Wide:
+    """The operands in the accumulation dtype, and the blocks they are worked through in."""
+
+    def __init__(self, a: Tensor, b: Tensor, weight: Tensor, bias: Tensor | None, count: Tensor) -> None:
+        self.dtype = torch.promote_types(a.dtype, torch.float32)
+        self.a, self.b, self.weight = a.to(self.dtype), b.to(self.dtype), weight.to(self.dtype)
+        self.bias = None if bias is None else bias.to(self.dtype)
+        self.shrink = count.to(self.dtype).reciprocal().unsqueeze(-1)
+
+    def blocks(self) -> list[slice]:
+        """Rows i, as many at a time as keep a block of outer products near OUTER_TILE entries."""
+        n, per_row = self.a.shape[-2], self.b.shape[:-3].numel() * self.b.shape[-2] * self.weight.shape[-1]
+        step = max(1, OUTER_TILE // max(per_row, 1))
+        return [slice(start, start + step) for start in range(0, n, step)]
+
+    def outer(self, rows: slice) -> Tensor:
+        """[*batch, rows, N_res, c * c2]: outer products summed over sequences, divided by the count."""
+        return torch.einsum("...sic,...sje->...ijce", self.a[..., rows, :], self.b).flatten(-2) * self.shrink[..., rows, :, :]

@@ -1,0 +1,104 @@
+"""Backends and how one is chosen: an ordered list, and for every candidate the full list of reasons against it.
+
+An op owns one :class:`Registry`. To add a backend, write a file that ends in a :class:`Backend` and add it to the op's list; nothing else
+has to change. A backend asked for by name runs or raises; ``"auto"`` takes the first one that has no reason against it.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from evoattn.errors import BackendError
+
+
+def _nothing_missing() -> None:
+    return None
+
+
+@dataclass(frozen=True)
+class Backend:
+    """One way to compute an op.
+
+    Attributes:
+        name: what users type, e.g. ``"sdpa"``.
+        run: the computation. What it is called with is documented by the op.
+        why_not: the reasons why it cannot serve a call, as full phrases; ``[]`` means it can, without casting anything. It sees metadata
+            only (a spec), never a tensor, so every rule is testable on any machine. It never raises.
+        missing: tries the real import or load once, and returns the text of the failure, or None.
+    """
+
+    name: str
+    run: Callable[..., Any]
+    why_not: Callable[[Any], list[str]]
+    missing: Callable[[], str | None] = _nothing_missing
+
+    def reasons(self, spec: Any) -> list[str]:
+        """Everything that speaks against this backend for `spec`: what is not installed, and what it cannot do."""
+        absent = self.missing()
+        return ([absent] if absent else []) + self.why_not(spec)
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """What an op would do with a call, and why. ``print(explanation)`` shows it in full."""
+
+    op: str
+    spec: Any
+    chosen: str | None
+    reasons: dict[str, list[str]]
+
+    def __str__(self) -> str:
+        lines = [f"{self.op} of {self.spec}", f"  -> {self.chosen or 'no backend can run this'}"]
+        for name, reasons in self.reasons.items():
+            verdict = "; ".join(reasons) if reasons else ("chosen" if name == self.chosen else "can run, lower in the order")
+            lines.append(f"  {name:<12} {verdict}")
+        return "\n".join(lines)
+
+
+class Registry:
+    """The ordered backends of one op. The order is the preference; each backend says itself which devices it serves."""
+
+    def __init__(self, op: str, backends: list[Backend]) -> None:
+        self.op = op
+        self.backends = backends
+
+    @property
+    def names(self) -> list[str]:
+        return [backend.name for backend in self.backends]
+
+    def get(self, name: str) -> Backend:
+        """The backend called `name`.
+
+        Raises:
+            BackendError: when there is none; the message lists those there are.
+        """
+        for backend in self.backends:
+            if backend.name == name:
+                return backend
+        raise BackendError(f"{self.op}: there is no backend {name!r}; there are {', '.join(self.names)}, and 'auto' for the first that can run.")
+
+    def explain(self, spec: Any) -> Explanation:
+        """Which backend ``"auto"`` takes for `spec`, and every reason against every other."""
+        reasons = {backend.name: backend.reasons(spec) for backend in self.backends}
+        chosen = next((name for name, against in reasons.items() if not against), None)
+        return Explanation(self.op, spec, chosen, reasons)
+
+    def select(self, spec: Any, backend: str | Backend = "auto") -> Backend:
+        """The backend that runs `spec`: the first without reasons for ``"auto"``, else the one asked for.
+
+        Raises:
+            BackendError: when the backend asked for cannot run, with all its reasons; or when none can.
+        """
+        if backend == "auto":
+            for candidate in self.backends:
+                if not candidate.reasons(spec):
+                    return candidate
+            raise BackendError(f"{self.op}: no backend can run this call.\n{self.explain(spec)}")
+        asked = self.get(backend) if isinstance(backend, str) else backend
+        against = asked.reasons(spec)
+        if against:
+            raise BackendError(
+                f"{self.op}: backend {asked.name!r} cannot run {spec}:\n  - " + "\n  - ".join(against) + "\nUse backend='auto', or another of "
+                f"{', '.join(name for name in self.names if name != asked.name)}."
+            )
+        return asked

@@ -1,0 +1,18 @@
+"""Small modules, each a shell round one op: multi-head attention, transition, shared dropout, initialisers."""
+
+from evoattn.primitives.attention import GatedAttention, GlobalGatedAttention, MultiHeadAttention
+from evoattn.primitives.capture import capture_attention
+from evoattn.primitives.dropout import SharedDropout
+from evoattn.primitives.init import linear, redraw_
+from evoattn.primitives.transition import Transition
+
+__all__ = [
+    "GatedAttention",
+    "GlobalGatedAttention",
+    "MultiHeadAttention",
+    "SharedDropout",
+    "Transition",
+    "capture_attention",
+    "linear",
+    "redraw_",
+]

@@ -1,0 +1,174 @@
+"""Multi-head attention modules: projections round the one op.
+
+Inside them lengths come before heads, [*batch, length, h, d]. What differs between the attentions of the field, biases, masks and the
+order of axes, is for the blocks to arrange; these modules do not know which block they serve.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from einops import rearrange
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from evoattn.config import PairAs, PairMode, check_heads, check_pair_as
+from evoattn.errors import ConfigError
+from evoattn.execution import Executable
+from evoattn.ops import attention, attention_weights, merge_attention, pair_attention
+from evoattn.primitives.init import linear
+from evoattn.shapes import check_features
+
+Look = Callable[..., None]
+
+
+class MultiHeadAttention(Executable):
+    """Multi-head attention, self or cross, with one head or many (Vaswani et al. 2017); no biases in the projections of q, k and v.
+
+    Args:
+        c_q: channels of the queries' input, and of the output. c_kv: of the keys' and values' input; the same by default.
+        heads: query heads. d_head: width of a head; c_q / heads by default.
+        q_bias, out_bias: whether the projections of the queries and of the output have a bias.
+        gated, gate_bias: see :class:`GatedAttention`; the gate's bias starts at 1.
+        c_pair: channels of pair features that enter as keys or values, see `pair_as`.
+        pair_as: any of "keys" and "values": pair features ``pair[..., i, j, :]`` add W_K pair_ij to key j and W_V pair_ij to value j as
+            query i sees them ("relative"), or are one more key and value each ("appended").
+            (:mod:`evoattn.ops.pair_attention` has the formula.) "bias" is accepted and ignored: biases are arguments.
+
+    Raises:
+        ConfigError: heads do not divide c_q, or the pair settings contradict each other. ShapeError: inputs do not fit.
+    """
+
+    def __init__(
+        self, c_q: int, heads: int, *, c_kv: int | None = None, d_head: int | None = None, q_bias: bool = False, out_bias: bool = True,
+        gated: bool = False, gate_bias: bool = True, c_pair: int | None = None, pair_as: Sequence[PairAs] = (), pair_mode: PairMode = "relative",
+    ) -> None:  # fmt: skip
+        super().__init__()
+        if d_head is None:
+            check_heads(type(self).__name__, "c_q", c_q, "heads", heads)
+        check_pair_as(type(self).__name__, tuple(pair_as), pair_mode)
+        self.c_q, self.c_kv, self.heads = c_q, c_kv or c_q, heads
+        self.d_head = d_head or c_q // heads
+        self.pair_mode = pair_mode
+        width = heads * self.d_head
+        self.q = linear(c_q, width, bias=q_bias, init="glorot")
+        self.k = linear(self.c_kv, width, bias=False, init="glorot")
+        self.v = linear(self.c_kv, width, bias=False, init="glorot")
+        if c_pair is None and ("keys" in pair_as or "values" in pair_as):
+            raise ConfigError(f"{type(self).__name__}: pair_as is {tuple(pair_as)} without c_pair; give the channels of the pair features.")
+        self.pair_k = linear(c_pair, width, bias=False, init="glorot") if c_pair and "keys" in pair_as else None
+        self.pair_v = linear(c_pair, width, bias=False, init="glorot") if c_pair and "values" in pair_as else None
+        self.gate = linear(c_q, width, bias=gate_bias, init="gating") if gated else None
+        self.out = linear(width, c_q, bias=out_bias, init="final")
+        self.look: Look | None = None  # set by capture_attention
+
+    def forward(
+        self,
+        x: Float[Tensor, "*batch q c_q"],
+        context: Float[Tensor, "*batch k c_kv"] | None = None,
+        *,
+        biases: Sequence[Float[Tensor, "*#batch #h #q #k"]] = (),
+        mask: Bool[Tensor, "*#batch #h #q #k"] | None = None,
+        pair: Float[Tensor, "*#batch q k c_pair"] | None = None,
+    ) -> Float[Tensor, "*batch q c_q"]:
+        """Attend from `x` to `context` (to itself by default); biases and mask as in :func:`evoattn.attention`."""
+        owner = type(self).__name__
+        context = x if context is None else context
+        check_features(owner, "input", x, ["q", "c_q"], self.c_q)
+        check_features(owner, "context", context, ["k", "c_kv"], self.c_kv)
+        q, k, v = (rearrange(layer(y), "... l (h d) -> ... l h d", h=self.heads) for layer, y in ((self.q, x), (self.k, context), (self.v, context)))
+        biases = [bias.to(q.dtype) for bias in biases]
+        if self.pair_k is None and self.pair_v is None:
+            if self.look is not None:
+                self.look(q, k, biases=biases, mask=mask)
+            out = attention(q, k, v, biases=biases, mask=mask, backend=self.execution.backend)
+        elif pair is None:
+            raise ConfigError(f"{owner}: built with pair features as keys or values, called without pair=.")
+        elif self.pair_mode == "relative":
+            out = self._relative(q, k, v, biases, mask, pair.to(q.dtype))
+        else:
+            out = self._appended(q, k, v, biases, mask, pair.to(q.dtype))
+        average = rearrange(out, "... l h d -> ... l (h d)")
+        return self.out(average if self.gate is None else torch.sigmoid(self.gate(x)) * average)
+
+    def _relative(self, q: Tensor, k: Tensor, v: Tensor, biases: list[Tensor], mask: Tensor | None, pair: Tensor) -> Tensor:
+        pair_queries = self._fold_keys(q)
+        if self.look is not None:
+            self.look(q, k, biases=biases, mask=mask, pair=pair, pair_queries=pair_queries)
+        backend = "reference" if self.execution.backend == "reference" else "auto"
+        out, pair_out = pair_attention(q, k, v, pair, pair_queries=pair_queries, biases=biases, mask=mask, backend=backend)
+        return out if self.pair_v is None else out + self._fold_values(pair_out)
+
+    def _appended(self, q: Tensor, k: Tensor, v: Tensor, biases: list[Tensor], mask: Tensor | None, pair: Tensor) -> Tensor:
+        """Keys z_i1 .. z_iN beside the others: the residue i becomes a batch axis, the rows that share it the queries, z the one head."""
+        pair_queries = self._fold_keys(q)
+        assert pair_queries is not None
+        if self.look is not None:
+            self.look(q, k, biases=biases, mask=mask, pair=pair, pair_queries=pair_queries, appended=True)
+        scale, backend = self.d_head**-0.5, self.execution.backend
+        out, lse = attention(q, k, v, biases=biases, mask=mask, backend=backend, return_lse=True)
+        keys = rearrange(pair, "... 1 i j c -> ... i j 1 c")
+        across = None if mask is None else rearrange(mask, "... r h i j -> ... i h r j")
+        swapped = rearrange(pair_queries, "... r i h c -> ... i r h c")
+        pair_out, pair_lse = attention(swapped, keys, keys, mask=across, scale=scale, backend=backend, return_lse=True)
+        pair_out, pair_lse = rearrange(pair_out, "... i r h c -> ... r i h c"), rearrange(pair_lse, "... i r h -> ... r i h")
+        return merge_attention(out, lse, self._fold_values(pair_out), pair_lse)
+
+    def _fold_keys(self, q: Tensor) -> Tensor | None:
+        """W_K^T q: the query in the width of the pair features."""
+        if self.pair_k is None:
+            return None
+        return torch.einsum("...lhd,hdc->...lhc", q, rearrange(self.pair_k.weight.to(q.dtype), "(h d) c -> h d c", h=self.heads))
+
+    def _fold_values(self, pair_out: Tensor) -> Tensor:
+        """W_V applied to the averaged pair features of each head."""
+        assert self.pair_v is not None
+        weight = rearrange(self.pair_v.weight.to(pair_out.dtype), "(h d) c -> h d c", h=self.heads)
+        return torch.einsum("...lhc,hdc->...lhd", pair_out, weight)
+
+
+class GatedAttention(MultiHeadAttention):
+    """Multi-head attention with a sigmoid gate, computed from the queries' input, on each channel of each head.
+
+    Jumper et al. 2021 (AlphaFold 2), supplement, algorithms 7, 8, 13 and 14. Takes what :class:`MultiHeadAttention` takes.
+    """
+
+    def __init__(self, c_q: int, heads: int, **settings: Any) -> None:
+        super().__init__(c_q, heads, gated=True, **settings)
+
+
+class GlobalGatedAttention(Executable):
+    """One query for the whole length, the mean of its inputs; one key and value head; a gate per position.
+
+    AlphaFold 2 supplement, algorithm 19: cost linear in the length. `eps` guards the mean where everything is masked.
+    """
+
+    def __init__(self, c: int, heads: int, eps: float = 1e-10) -> None:
+        super().__init__()
+        check_heads("GlobalGatedAttention", "c", c, "heads", heads)
+        d_head = c // heads
+        self.c, self.heads, self.eps = c, heads, eps
+        self.q = linear(c, c, bias=False, init="glorot")
+        self.k = linear(c, d_head, bias=False, init="glorot")
+        self.v = linear(c, d_head, bias=False, init="glorot")
+        self.gate = linear(c, c, init="gating")
+        self.out = linear(c, c, init="final")
+        self.look: Look | None = None
+
+    def forward(self, x: Float[Tensor, "*batch l c"], mask: Bool[Tensor, "*batch l"] | None = None) -> Float[Tensor, "*batch l c"]:
+        check_features("GlobalGatedAttention", "input", x, ["l", "c"], self.c)
+        q = rearrange(self.q(self._mean(x, mask)), "... (h d) -> ... h 1 d", h=self.heads)  # heads as queries: they share the one key head
+        k, v = self.k(x).unsqueeze(-2), self.v(x).unsqueeze(-2)
+        keys = None if mask is None else rearrange(mask, "... l -> ... 1 1 l")
+        if self.look is not None:
+            self.look(q, k, mask=keys, heads_as_queries=True)
+        average = attention(q, k, v, mask=keys, backend=self.execution.backend)
+        return self.out(torch.sigmoid(self.gate(x)) * rearrange(average, "... h 1 d -> ... 1 (h d)"))
+
+    def _mean(self, x: Tensor, mask: Tensor | None) -> Tensor:
+        """Mean over the unmasked positions, [*batch, c]; summed in float32, where `eps` does not vanish."""
+        accumulate = torch.promote_types(x.dtype, torch.float32)
+        if mask is None:
+            return x.mean(-2, dtype=accumulate).to(x.dtype)
+        present = mask.unsqueeze(-1)
+        return (x.masked_fill(~present, 0.0).sum(-2, dtype=accumulate) / (present.sum(-2) + self.eps)).to(x.dtype)

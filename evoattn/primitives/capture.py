@@ -1,0 +1,84 @@
+"""Looking at attention maps: of any module, whatever backend computes it, without a forward argument."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from fnmatch import fnmatch
+
+import torch
+from torch import Tensor, nn
+
+from evoattn.errors import ConfigError
+from evoattn.ops import attention_weights
+from evoattn.primitives.attention import GlobalGatedAttention, MultiHeadAttention
+
+ATTENTION_MODULES = (MultiHeadAttention, GlobalGatedAttention)
+
+
+@contextmanager
+def capture_attention(
+    model: nn.Module, layers: Sequence[str] | None = None, heads: Sequence[int] | None = None, index: int = 0
+) -> Iterator[dict[str, Tensor]]:
+    """Collect attention probabilities while the body runs, as ``{module name: [*batch, heads, q, k]}`` on the CPU.
+
+    Only what is asked for is computed, beside whatever backend runs. A module that is called again overwrites its entry.
+
+    Args:
+        model: a stack, a trunk, or any module with attention in it.
+        layers: names of modules as in ``model.named_modules()``, with wildcards; naming a block means the attention in it
+            (``"blocks.0.msa_row"``, ``"*tri_start*"``). All by default, which is a lot for a deep stack.
+        heads: which heads; all by default.
+        index: which entry of the last batch axis: the alignment row in row attention (0 is the query), the alignment column in column
+            attention, the first residue of the triangle around the starting node (the last one around the ending node).
+
+    Raises:
+        ConfigError: no attention module matches `layers`. ShapeError: a head is out of range.
+    """
+    found = {name: module for name, module in model.named_modules() if isinstance(module, ATTENTION_MODULES) and _wanted(name, layers)}
+    if not found:
+        there = [name for name, module in model.named_modules() if isinstance(module, ATTENTION_MODULES)]
+        raise ConfigError(f"capture_attention: no attention module matches {layers}; there are {', '.join(there[:12])}{' ...' if len(there) > 12 else ''}.")
+    maps: dict[str, Tensor] = {}
+    try:
+        for name, module in found.items():
+            module.look = _looker(maps, name, heads, index)
+        yield maps
+    finally:
+        for module in found.values():
+            module.look = None
+
+
+def _wanted(name: str, layers: Sequence[str] | None) -> bool:
+    return layers is None or any(fnmatch(name, pattern) or fnmatch(name, f"{pattern}.attn") for pattern in layers)
+
+
+def _looker(maps: dict[str, Tensor], name: str, heads: Sequence[int] | None, index: int) -> Callable[..., None]:
+    @torch.no_grad()
+    def look(
+        q: Tensor, k: Tensor, *, biases: Sequence[Tensor] = (), mask: Tensor | None = None, pair: Tensor | None = None,
+        pair_queries: Tensor | None = None, appended: bool = False, heads_as_queries: bool = False,
+    ) -> None:  # fmt: skip
+        batch_rank = q.dim() - 3
+
+        def at(x: Tensor) -> Tensor:
+            """The entry `index` of the last batch axis, kept as an axis of size 1."""
+            if batch_rank == 0 or x.shape[batch_rank - 1] == 1:
+                return x
+            return x.narrow(batch_rank - 1, index % x.shape[batch_rank - 1], 1)
+
+        q, k, biases = at(q), at(k), [at(bias) for bias in biases]
+        mask = None if mask is None else at(mask)
+        if pair is not None and pair_queries is not None:
+            pair_logits = torch.einsum("...qhc,...qkc->...hqk", at(pair_queries), at(pair)) * q.shape[-1] ** -0.5
+            if appended:  # 2 N keys: those of the sequence, then those of the pair features, whose logits come in as a bias of zero keys
+                k = torch.cat([k, torch.zeros_like(k)], dim=-3)
+                total = sum(biases, start=torch.zeros_like(pair_logits))
+                biases, mask = [torch.cat([total, pair_logits], dim=-1)], None if mask is None else torch.cat([mask, mask], dim=-1)
+            else:
+                biases = [*biases, pair_logits]
+        if heads_as_queries:  # one query per head under one head axis: report them as heads
+            weights = attention_weights(q, k, mask=mask, rows=heads).transpose(-2, -3)
+        else:
+            weights = attention_weights(q, k, biases=biases, mask=mask, heads=heads)
+        maps[name] = (weights if batch_rank == 0 else weights.squeeze(batch_rank - 1)).cpu()
+
+    return look

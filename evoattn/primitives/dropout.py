@@ -1,0 +1,39 @@
+"""Dropout that drops whole rows or columns of a representation."""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from evoattn.errors import ConfigError
+
+AXES = {"rows": -3, "columns": -2}
+
+
+class SharedDropout(nn.Module):
+    """Dropout whose mask is shared over the rows, or the columns, of an MSA or pair representation (AlphaFold 2 supplement, 1.11.6).
+
+    ``over="rows"`` draws one mask [1, n, c] for all rows (DropoutRowwise), ``over="columns"`` one [s, 1, c] for all columns
+    (DropoutColumnwise). Each batch entry draws its own. Kept entries are scaled by 1 / (1 - rate).
+
+    Raises:
+        ConfigError: the rate is not in [0, 1), or `over` is neither.
+    """
+
+    def __init__(self, rate: float, over: str) -> None:
+        super().__init__()
+        if not 0.0 <= rate < 1.0:
+            raise ConfigError(f"SharedDropout: rate is {rate}; it must be at least 0 and below 1.")
+        if over not in AXES:
+            raise ConfigError(f"SharedDropout: over is {over!r}; allowed are 'rows' and 'columns'.")
+        self.rate, self.over = rate, over
+
+    def forward(self, x: Float[Tensor, "*batch s n c"]) -> Float[Tensor, "*batch s n c"]:
+        if not self.training or self.rate == 0.0:
+            return x
+        shape = list(x.shape)
+        shape[AXES[self.over]] = 1
+        kept = torch.rand(shape, device=x.device, dtype=torch.float32) >= self.rate
+        return x * (kept / (1.0 - self.rate)).to(x.dtype)
+
+    def extra_repr(self) -> str:
+        return f"{self.rate}, over={self.over!r}"

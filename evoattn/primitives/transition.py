@@ -1,0 +1,40 @@
+"""The two-layer network that follows an attention."""
+
+from typing import Literal
+
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+from torch.nn.functional import relu, silu
+
+from evoattn.errors import ConfigError
+from evoattn.ops import hide_nonfinite
+from evoattn.primitives.init import linear
+from evoattn.shapes import check_features
+
+
+class Transition(nn.Module):
+    """Norm, widen by `n`, non-linearity, and back: x -> delta.
+
+    ``"relu"``: down(relu(up(x))), with biases (AlphaFold 2 supplement, algorithms 9 and 15). ``"swiglu"``: down(silu(gate(x)) * up(x)),
+    without biases (AlphaFold 3 supplement, algorithm 11).
+
+    Raises:
+        ConfigError: the activation is neither. ShapeError: the input has another width.
+    """
+
+    def __init__(self, c: int, n: int = 4, activation: Literal["relu", "swiglu"] = "relu") -> None:
+        super().__init__()
+        if activation not in ("relu", "swiglu"):
+            raise ConfigError(f"Transition: activation is {activation!r}; allowed are 'relu' and 'swiglu'.")
+        bias = activation == "relu"
+        self.norm = nn.LayerNorm(c)
+        self.gate = linear(c, n * c, bias=False, init="relu") if activation == "swiglu" else None
+        self.up = linear(c, n * c, bias=bias, init="relu")
+        self.down = linear(n * c, c, bias=bias, init="final")
+
+    def forward(self, x: Float[Tensor, "*axes c"], mask: Bool[Tensor, "*axes"] | None = None) -> Float[Tensor, "*axes c"]:
+        """The mask only keeps NaN at padded positions from spreading through gradients; the published systems ignore it here."""
+        check_features(type(self).__name__, "input", x, ["c"], self.norm.normalized_shape[0])
+        x = self.norm(hide_nonfinite(x, mask))
+        hidden = relu(self.up(x)) if self.gate is None else silu(self.gate(x)) * self.up(x)
+        return self.down(hidden)

@@ -1,0 +1,168 @@
+"""AlphaFold 2's parameter names: which array of a ``params_model_*.npz`` belongs to which parameter of ours.
+
+Names are ``<scope>//<array>``. Blocks of a stack share their names and have a leading layer axis. Matrices are [in, out]; those of attention
+keep the head axis, [in, h, d] and [h, d, out]. Multimer v3 has both projections of a triangle multiplication in one array, and its gates
+in another.
+"""
+
+from collections.abc import Callable, Collection
+from typing import Any
+
+from torch import nn
+
+from evoattn.blocks import (
+    MSAColumnAttention,
+    MSAGlobalColumnAttention,
+    MSARowAttention,
+    MSATransition,
+    OuterProductMean,
+    PairTransition,
+    TriangleAttention,
+    TriangleMultiplication,
+)
+from evoattn.errors import WeightsError
+from evoattn.model import EvoformerTrunk
+from evoattn.stacks import EvoformerBlock, EvoformerStack, ExtraMSAStack
+from evoattn.weights.tables import Rule, flat, into_heads, matrix, out_of_heads, stacked, swapped, under
+
+TRUNK = "alphafold/alphafold_iteration/evoformer"
+
+SCOPES = {  # submodule of EvoformerBlock -> scope inside a block
+    "msa_row": "msa_row_attention_with_pair_bias",
+    "msa_transition": "msa_transition",
+    "outer_product": "outer_product_mean",
+    "tri_mul_out": "triangle_multiplication_outgoing",
+    "tri_mul_in": "triangle_multiplication_incoming",
+    "tri_attn_start": "triangle_attention_starting_node",
+    "tri_attn_end": "triangle_attention_ending_node",
+    "pair_transition": "pair_transition",
+}
+EMBEDDING = {  # submodule of EvoformerTrunk -> scope of the linear layer; the misspelt one is AlphaFold's
+    "target_msa": "preprocess_1d",
+    "msa": "preprocess_msa",
+    "target_left": "left_single",
+    "target_right": "right_single",
+    "relative_position.linear": "pair_activiations",
+    "recycling.distance": "prev_pos_linear",
+}
+
+
+def norm(name: str, scope: str) -> list[Rule]:
+    return [Rule(f"{name}.weight", (f"{scope}//scale",)), Rule(f"{name}.bias", (f"{scope}//offset",))]
+
+
+def linear(name: str, scope: str) -> list[Rule]:
+    return [Rule(f"{name}.weight", (f"{scope}//weights",), matrix), Rule(f"{name}.bias", (f"{scope}//bias",))]
+
+
+def gated_attention(scope: str, one_key_head: bool = False) -> list[Rule]:
+    """Of the submodule `attn`; global attention has a single key and value head and no head axis for it."""
+    keys = matrix if one_key_head else into_heads
+    return [
+        Rule("attn.q.weight", (f"{scope}//query_w",), into_heads),
+        Rule("attn.k.weight", (f"{scope}//key_w",), keys),
+        Rule("attn.v.weight", (f"{scope}//value_w",), keys),
+        Rule("attn.gate.weight", (f"{scope}//gating_w",), into_heads),
+        Rule("attn.gate.bias", (f"{scope}//gating_b",), flat),
+        Rule("attn.out.weight", (f"{scope}//output_w",), out_of_heads),
+        Rule("attn.out.bias", (f"{scope}//output_b",)),
+    ]
+
+
+def row_attention(module: MSARowAttention, scope: str, available: Collection[str]) -> list[Rule]:
+    bias = [*norm("pair_norm", f"{scope}/feat_2d_norm"), Rule("pair_bias.weight", (f"{scope}//feat_2d_weights",), matrix)]
+    return [*norm("norm", f"{scope}/query_norm"), *bias, *gated_attention(f"{scope}/attention")]
+
+
+def column_attention(module: nn.Module, scope: str, available: Collection[str]) -> list[Rule]:
+    return [*norm("norm", f"{scope}/query_norm"), *gated_attention(f"{scope}/attention", isinstance(module, MSAGlobalColumnAttention))]
+
+
+def transition(module: nn.Module, scope: str, available: Collection[str]) -> list[Rule]:
+    return [*norm("norm", f"{scope}/input_layer_norm"), *linear("up", f"{scope}/transition1"), *linear("down", f"{scope}/transition2")]
+
+
+def outer_product(module: OuterProductMean, scope: str, available: Collection[str]) -> list[Rule]:
+    operands = [*linear("left", f"{scope}/left_projection"), *linear("right", f"{scope}/right_projection")]
+    out = [Rule("out.weight", (f"{scope}//output_w",), out_of_heads), Rule("out.bias", (f"{scope}//output_b",))]
+    return [*norm("norm", f"{scope}/layer_norm_input"), *operands, *out]
+
+
+def triangle_multiplication(module: TriangleMultiplication, scope: str, available: Collection[str]) -> list[Rule]:
+    """AlphaFold 2 writes incoming edges as o_ij = sum_k left_kj right_ki, so there its right is our a, and its left our b."""
+    incoming = module.direction == "incoming"
+    fused = f"{scope}/projection//weights" in available
+    rules = []
+    for name, both, suffix in (("proj", "projection", "projection"), ("gate", "gate", "gate")):
+        for parameter, array, layout in (("weight", "weights", matrix), ("bias", "bias", flat)):
+            if fused:
+                rules.append(Rule(f"{name}.{parameter}", (f"{scope}/{both}//{array}",), swapped(layout) if incoming else layout))
+            else:
+                sides = ("right", "left") if incoming else ("left", "right")
+                rules.append(Rule(f"{name}.{parameter}", tuple(f"{scope}/{side}_{suffix}//{array}" for side in sides), stacked(layout)))
+    norms = ("left_norm_input", "center_norm") if fused else ("layer_norm_input", "center_layer_norm")
+    rules += [*norm("norm_in", f"{scope}/{norms[0]}"), *norm("norm_out", f"{scope}/{norms[1]}")]
+    return [*rules, *linear("out", f"{scope}/output_projection"), *linear("out_gate", f"{scope}/gating_linear")]
+
+
+def triangle_attention(module: TriangleAttention, scope: str, available: Collection[str]) -> list[Rule]:
+    bias = Rule("pair_bias.weight", (f"{scope}//feat_2d_weights",), matrix)
+    return [*norm("norm", f"{scope}/query_norm"), bias, *gated_attention(f"{scope}/attention")]
+
+
+def evoformer_block(module: EvoformerBlock, scope: str, available: Collection[str]) -> list[Rule]:
+    column = "msa_column_global_attention" if isinstance(module.msa_column, MSAGlobalColumnAttention) else "msa_column_attention"
+    scopes = {**SCOPES, "msa_column": column}
+    return [rule for name, child in scopes.items() for rule in under(table(getattr(module, name), f"{scope}/{child}", available), name)]
+
+
+def stack(module: EvoformerStack | ExtraMSAStack, scope: str, available: Collection[str]) -> list[Rule]:
+    """`scope` is that of the trunk; the blocks' own scope has a leading layer axis."""
+    blocks = "extra_msa_stack" if isinstance(module, ExtraMSAStack) else "evoformer_iteration"
+    rules = []
+    for index, block in enumerate(module.blocks):
+        rules += under(table(block, f"{scope}/{blocks}", available), f"blocks.{index}", layer=index)
+    return rules + (linear("single", f"{scope}/single_activations") if isinstance(module, EvoformerStack) else [])
+
+
+def trunk(module: EvoformerTrunk, scope: str, available: Collection[str]) -> list[Rule]:
+    rules = [rule for name, child in EMBEDDING.items() for rule in linear(name, f"{scope}/{child}")]
+    rules += [*norm("recycling.msa_norm", f"{scope}/prev_msa_first_row_norm"), *norm("recycling.pair_norm", f"{scope}/prev_pair_norm")]
+    rules += under(stack(module.evoformer, scope, available), "evoformer")
+    if module.extra_stack is not None:
+        rules += linear("extra_msa", f"{scope}/extra_msa_activations") + under(stack(module.extra_stack, scope, available), "extra_stack")
+    return rules
+
+
+TABLES: dict[type[nn.Module], Callable[[Any, str, Collection[str]], list[Rule]]] = {
+    MSARowAttention: row_attention,
+    MSAColumnAttention: column_attention,
+    MSAGlobalColumnAttention: column_attention,
+    MSATransition: transition,
+    PairTransition: transition,
+    OuterProductMean: outer_product,
+    TriangleMultiplication: triangle_multiplication,
+    TriangleAttention: triangle_attention,
+    EvoformerBlock: evoformer_block,
+    EvoformerStack: stack,
+    ExtraMSAStack: stack,
+    EvoformerTrunk: trunk,
+}
+
+
+def table(module: nn.Module, scope: str, available: Collection[str]) -> list[Rule]:
+    """The rules for every parameter of `module`, whose arrays are below `scope`.
+
+    Raises:
+        WeightsError: AlphaFold 2 has no such module.
+    """
+    if type(module) not in TABLES:
+        raise WeightsError(f"AlphaFold 2 has no parameters for a {type(module).__name__}; there are tables for {', '.join(t.__name__ for t in TABLES)}.")
+    return TABLES[type(module)](module, scope, available)
+
+
+def claims(module: nn.Module, scope: str) -> str:
+    """What the names of arrays that belong to `module` begin with: its own scope, or for a stack that of its blocks."""
+    if isinstance(module, ExtraMSAStack):
+        return f"{scope}/extra_msa_stack/"
+    return f"{scope}/evoformer_iteration/" if isinstance(module, EvoformerStack) else f"{scope}/"
