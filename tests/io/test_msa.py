@@ -1,0 +1,106 @@
+"""The alignment object and the choice of rows."""
+
+from dataclasses import FrozenInstanceError
+
+import numpy as np
+import pytest
+
+from evoattn.errors import ConfigError, MSAError
+from evoattn.io import MSA, MSAAccount, select_rows
+
+
+def alignment(n_seq: int = 5, n_res: int = 3, **changes: object) -> MSA:
+    cells = np.arange(n_seq * n_res).reshape(n_seq, n_res)
+    fields = {
+        "names": tuple(f"r{i}" for i in range(n_seq)),
+        "descriptions": tuple(f"row {i}" for i in range(n_seq)),
+        "residues": (cells % 22).astype(np.uint8),
+        "deletions": cells.astype(np.int32),
+        "trailing": np.arange(n_seq, dtype=np.int32),
+        "account": MSAAccount(rows_in=n_seq, rows_kept=n_seq),
+        "format": "a3m",
+        "source": "x.a3m",
+    }
+    return MSA(**{**fields, **changes})
+
+
+def test_properties_and_repr() -> None:
+    msa = alignment()
+    assert (msa.n_seq, msa.n_res, msa.query) == (5, 3, "ARN")
+    assert repr(msa) == "MSA(5 rows x 3 columns, query 'r0' ARN, a3m, x.a3m)"
+    assert "ARNDCQEGHILKMFPSTWYVX..." in repr(alignment(1, 40))
+    with pytest.raises(FrozenInstanceError):
+        msa.format = "other"
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"names": ("a",)}, r"sizes \(1, 5, 5\)"),
+        ({"trailing": np.zeros(4, np.int32)}, r"sizes \(5, 5, 4\)"),
+        ({"deletions": np.zeros((5, 2), np.int32)}, r"and \(5, 2\); residues of shape \(5, 3\)"),
+        ({"residues": np.full((5, 3), 23, np.uint8)}, "hold the code 23; allowed are 0..22"),
+        ({"chain_lengths": (2, 2), "chain_copies": (1, 1)}, "add up to 4, but the query has 3 residues"),
+    ],
+)
+def test_arrays_that_do_not_fit_are_refused(changes: dict, message: str, no_type_checks: None) -> None:
+    with pytest.raises(MSAError, match=message):
+        alignment(**changes)
+
+
+@pytest.mark.parametrize(("n_seq", "n_res"), [(0, 3), (2, 0)])
+def test_an_empty_alignment_is_refused(n_seq: int, n_res: int) -> None:
+    with pytest.raises(MSAError, match=f"{n_seq} rows and {n_res} columns"):
+        alignment(n_seq, n_res)
+
+
+@pytest.mark.parametrize(
+    ("rows", "expected"),
+    [
+        (slice(2), [0, 1]),
+        ([0, 4, 2], [0, 4, 2]),
+        (np.array([0, 0, 3]), [0, 0, 3]),
+        (np.array([True, False, False, True, False]), [0, 3]),
+        ([-1], [4]),
+    ],
+)
+def test_take(rows: object, expected: list[int]) -> None:
+    msa = alignment()
+    taken = msa.take(rows, reason="tested")
+    assert taken.names == tuple(f"r{i}" for i in expected)
+    assert taken.descriptions == tuple(f"row {i}" for i in expected)
+    np.testing.assert_array_equal(taken.residues, msa.residues[expected])
+    np.testing.assert_array_equal(taken.deletions, msa.deletions[expected])
+    np.testing.assert_array_equal(taken.trailing, msa.trailing[expected])
+    assert taken.account.rows_kept == len(expected)
+    assert taken.account.dropped == {"tested": 5 - len(set(expected))}
+    assert msa.account.dropped == {} and msa.n_seq == 5
+
+
+@pytest.mark.parametrize(("rows", "message"), [([0, 5], r"rows 0\.\.4"), ([], "at least one"), (slice(5, 9), "at least one")])
+def test_take_refuses_what_is_not_there(rows: object, message: str) -> None:
+    with pytest.raises(MSAError, match=message):
+        alignment().take(rows)
+
+
+def test_select_rows_keeps_the_first_and_says_so() -> None:
+    kept = select_rows(alignment(), 2)
+    assert kept.names == ("r0", "r1")
+    assert kept.account.dropped == {"after the first 2 in file order (max_seqs)": 3}
+    assert kept.account.notes == ("kept for the run: the query and the next 1 rows in file order, repeated rows included",)
+    assert str(kept.account).splitlines() == [
+        "rows in the file: 5, kept: 2",
+        "rows dropped, after the first 2 in file order (max_seqs): 3",
+        *kept.account.notes,
+    ]
+
+
+@pytest.mark.parametrize("max_seqs", [5, 6])
+def test_select_rows_changes_nothing_if_all_fit(max_seqs: int) -> None:
+    msa = alignment()
+    assert select_rows(msa, max_seqs) is msa
+
+
+def test_select_rows_keeps_at_least_the_query() -> None:
+    with pytest.raises(ConfigError, match="max_seqs is 0; at least 1"):
+        select_rows(alignment(), 0)
