@@ -1,6 +1,6 @@
 """Architecture: what decides the parameters of a model. Frozen, and part of a checkpoint; how a model runs is :mod:`evoattn.execution`."""
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from evoattn.errors import ConfigError
@@ -12,18 +12,33 @@ PairMode = Literal["relative", "appended"]
 def check_heads(owner: str, width_name: str, width: int, heads_name: str, heads: int) -> None:
     """Raise ConfigError unless `heads` divides `width`."""
     if heads < 1 or width % heads:
-        raise ConfigError(f"{owner}: {heads_name} = {heads} does not divide {width_name} = {width}; the width of a head is {width_name} / {heads_name}.")
+        raise ConfigError(
+            f"{owner}: {heads_name} = {heads} does not divide {width_name} = {width}; "
+            f"the width of a head is {width_name} / {heads_name}. Choose a divisor of {width}."
+        )
 
 
-def check_pair_as(owner: str, pair_as: tuple[str, ...], mode: str) -> None:
+def check_pair_as(owner: str, pair_as: tuple[str, ...], mode: str, name: str = "pair_as") -> None:
     """Raise ConfigError unless the pair features enter in a way that exists."""
-    unknown = [way for way in pair_as if way not in ("bias", "keys", "values")]
-    if isinstance(pair_as, str) or unknown or len(set(pair_as)) != len(pair_as):
-        raise ConfigError(f"{owner}: pair_as is {pair_as!r}; it is a tuple of distinct words out of 'bias', 'keys' and 'values', e.g. ('bias', 'values').")
+    known = ("bias", "keys", "values")
+    if not isinstance(pair_as, tuple) or not set(pair_as) <= set(known) or len(set(pair_as)) != len(pair_as):
+        raise ConfigError(
+            f"{owner}: {name} is {pair_as!r}; it is a tuple of distinct words out of 'bias', 'keys' and 'values', e.g. ('bias', 'values')."
+        )
     if mode not in ("relative", "appended"):
         raise ConfigError(f"{owner}: pair_mode is {mode!r}; allowed are 'relative' and 'appended'.")
     if mode == "appended" and ("keys" in pair_as) != ("values" in pair_as):
-        raise ConfigError(f"{owner}: pair_as is {pair_as!r} with pair_mode 'appended'; an appended key needs its value: name both 'keys' and 'values'.")
+        raise ConfigError(
+            f"{owner}: {name} is {pair_as!r} with pair_mode 'appended'; an appended key needs its value: name both 'keys' and 'values'."
+        )
+
+
+def _check_sizes(config: object, *names: str, least: int = 1) -> None:
+    """Raise ConfigError unless these fields of `config` are integers of at least `least`."""
+    for name in names:
+        value = getattr(config, name)
+        if not isinstance(value, int) or isinstance(value, bool) or value < least:
+            raise ConfigError(f"{type(config).__name__}: {name} is {value!r}; it must be an integer of at least {least}.")
 
 
 @dataclass(frozen=True)
@@ -68,17 +83,23 @@ class EvoformerConfig:
     pair_mode: PairMode = "relative"
 
     def __post_init__(self) -> None:
-        for field in fields(self):
-            value = getattr(self, field.name)
-            if field.type == "int" or isinstance(value, int) and not isinstance(value, bool):
-                if value < (0 if field.name == "n_blocks" else 1):
-                    raise ConfigError(f"EvoformerConfig: {field.name} is {value}; it must be positive.")
-        for heads, width in (("n_head_msa_row", "c_m"), ("n_head_msa_column", "c_m"), ("n_head_tri_start", "c_z"), ("n_head_tri_end", "c_z")):
-            check_heads("EvoformerConfig", width, getattr(self, width), heads, getattr(self, heads))
+        owner = type(self).__name__
+        _check_sizes(self, "n_blocks", least=0)
+        _check_sizes(self, "c_m", "c_z", "c_hidden_mul", "c_hidden_opm", "msa_transition_n", "pair_transition_n")
+        if self.c_s is not None:
+            _check_sizes(self, "c_s")
+        for heads, width in (
+            ("n_head_msa_row", "c_m"), ("n_head_msa_column", "c_m"), ("n_head_tri_start", "c_z"), ("n_head_tri_end", "c_z")
+        ):  # fmt: skip
+            _check_sizes(self, heads)
+            check_heads(owner, width, getattr(self, width), heads, getattr(self, heads))
+        for name in ("dropout_msa", "dropout_pair"):
+            if not 0.0 <= getattr(self, name) < 1.0:
+                raise ConfigError(f"{owner}: {name} is {getattr(self, name)!r}; it must be at least 0 and below 1.")
         if self.msa_column not in ("attention", "global"):
-            raise ConfigError(f"EvoformerConfig: msa_column is {self.msa_column!r}; allowed are 'attention' and 'global'.")
-        check_pair_as("EvoformerConfig", self.msa_pair_as, self.pair_mode)
-        check_pair_as("EvoformerConfig", self.triangle_pair_as, self.pair_mode)
+            raise ConfigError(f"{owner}: msa_column is {self.msa_column!r}; allowed are 'attention' and 'global'.")
+        check_pair_as(owner, self.msa_pair_as, self.pair_mode, "msa_pair_as")
+        check_pair_as(owner, self.triangle_pair_as, self.pair_mode, "triangle_pair_as")
 
     @classmethod
     def extra_msa(cls) -> "EvoformerConfig":
@@ -98,7 +119,7 @@ class TrunkConfig:
     """
 
     evoformer: EvoformerConfig = EvoformerConfig()
-    extra: EvoformerConfig | None = EvoformerConfig.extra_msa()
+    extra: EvoformerConfig | None = field(default_factory=EvoformerConfig.extra_msa)
     c_target_feat: int = 22
     c_msa_feat: int = 49
     c_extra_feat: int = 25
@@ -108,10 +129,20 @@ class TrunkConfig:
     recycle_max: float = 20.75
 
     def __post_init__(self) -> None:
+        _check_sizes(self, "c_target_feat", "c_msa_feat", "c_extra_feat", "recycle_bins")
+        _check_sizes(self, "max_relative", least=0)
+        if not 0.0 <= self.recycle_min < self.recycle_max:
+            raise ConfigError(
+                f"TrunkConfig: recycle_min is {self.recycle_min!r} and recycle_max {self.recycle_max!r}; "
+                "they are distances in Angstrom, the first below the second."
+            )
         if self.evoformer.c_s is None:
             raise ConfigError("TrunkConfig: evoformer.c_s is None; the trunk returns a single representation, so give its width, e.g. 384.")
         if self.extra is not None and self.extra.c_z != self.evoformer.c_z:
-            raise ConfigError(f"TrunkConfig: extra.c_z is {self.extra.c_z} and evoformer.c_z {self.evoformer.c_z}; both update one pair representation.")
+            raise ConfigError(
+                f"TrunkConfig: extra.c_z is {self.extra.c_z} and evoformer.c_z {self.evoformer.c_z}; "
+                "both stacks update one pair representation, so give them one width."
+            )
 
     def with_blocks(self, n_blocks: int) -> "TrunkConfig":
         """The same trunk with another number of Evoformer blocks."""
@@ -119,20 +150,22 @@ class TrunkConfig:
 
 
 _AF2 = TrunkConfig()
-_MULTIMER_STACKS = TrunkConfig(evoformer=replace(_AF2.evoformer, opm_first=True), extra=replace(EvoformerConfig.extra_msa(), opm_first=True))
+_TINY = EvoformerConfig(
+    n_blocks=2, c_m=32, c_z=16, c_s=24, n_head_msa_row=4, n_head_msa_column=4, n_head_tri_start=2, n_head_tri_end=2,
+    c_hidden_mul=16, c_hidden_opm=8,
+)  # fmt: skip
+
 PRESETS: dict[str, TrunkConfig] = {
     "af2": _AF2,
-    "af2-opm-first": _MULTIMER_STACKS,
-    "af2-4": replace(_AF2.with_blocks(4), extra=replace(EvoformerConfig.extra_msa(), n_blocks=1)),
-    "tiny": TrunkConfig(
-        evoformer=EvoformerConfig(n_blocks=2, c_m=32, c_z=16, c_s=24, n_head_msa_row=4, n_head_msa_column=4, n_head_tri_start=2, n_head_tri_end=2,
-                                  c_hidden_mul=16, c_hidden_opm=8),
-        extra=EvoformerConfig(n_blocks=1, c_m=16, c_z=16, c_s=None, n_head_msa_row=4, n_head_msa_column=4, n_head_tri_start=2, n_head_tri_end=2,
-                              c_hidden_mul=16, c_hidden_opm=8, msa_column="global"),
+    "af2-opm-first": TrunkConfig(
+        evoformer=EvoformerConfig(opm_first=True),
+        extra=replace(EvoformerConfig.extra_msa(), opm_first=True),
     ),
+    "af2-4": TrunkConfig(evoformer=EvoformerConfig(n_blocks=4), extra=replace(EvoformerConfig.extra_msa(), n_blocks=1)),
+    "tiny": TrunkConfig(evoformer=_TINY, extra=replace(_TINY, n_blocks=1, c_m=16, c_s=None, msa_column="global")),
 }
-"""Named trunks. "af2" is AlphaFold 2's; "af2-opm-first" has the order of AlphaFold-Multimer's blocks; "af2-4" is "af2" with 4 + 1 blocks, for a
-quick look; "tiny" is for tests."""
+"""Named trunks. "af2" is AlphaFold 2's; "af2-opm-first" has the order of AlphaFold-Multimer's blocks; "af2-4" is "af2" with 4 + 1 blocks,
+for a quick look; "tiny" is for tests."""
 
 
 def preset(name: str) -> TrunkConfig:
@@ -142,5 +175,5 @@ def preset(name: str) -> TrunkConfig:
         ConfigError: there is none; the message lists those there are.
     """
     if name not in PRESETS:
-        raise ConfigError(f"there is no preset {name!r}; there are {', '.join(PRESETS)}.")
+        raise ConfigError(f"there is no preset {name!r}; there are {', '.join(PRESETS)}. For another, build a TrunkConfig.")
     return PRESETS[name]

@@ -19,15 +19,22 @@ class Execution:
     """How a module runs.
 
     Attributes:
-        backend: of every :func:`evoattn.attention` call: ``"auto"``, a name, or a :class:`evoattn.Backend` of your own. Attention that takes
-            pair features as keys or values is an op of its own, which follows ``"reference"`` and otherwise streams.
-        checkpoint: recompute each block in the backward pass, keeping only its inputs. Gradients stay the same.
+        backend: of every :func:`evoattn.attention` call: ``"auto"``, a name, or a :class:`evoattn.Backend` of your own. Attention that
+            takes pair features as keys or values is an op of its own, which follows ``"reference"`` and otherwise streams.
+        checkpoint: a stack recomputes each of its blocks in the backward pass, keeping only their inputs. Gradients stay the same.
+
+    Raises:
+        BackendError: there is no backend of that name. ConfigError: a setting is of another kind.
     """
 
     backend: str | Backend = "auto"
     checkpoint: bool = False
 
     def __post_init__(self) -> None:
+        if not isinstance(self.backend, str | Backend):
+            raise ConfigError(f"Execution: backend is {self.backend!r}; give 'auto', one of {', '.join(ATTENTION.names)}, or a Backend.")
+        if not isinstance(self.checkpoint, bool):
+            raise ConfigError(f"Execution: checkpoint is {self.checkpoint!r}; it is True or False.")
         if isinstance(self.backend, str) and self.backend != "auto":
             ATTENTION.get(self.backend)
 
@@ -45,15 +52,17 @@ def set_execution(model: nn.Module, execution: Execution | None = None, **change
     """Set how `model` and everything in it runs, e.g. ``set_execution(model, backend="streaming", checkpoint=True)``; returns the model.
 
     Args:
-        model: any module; its attention modules and stacks are changed in place.
-        execution: a whole :class:`Execution`; by default the present one, with `changes`.
+        model: any module. What attends in it and the stacks in it are changed in place; parameters are not touched.
+        execution: a whole :class:`Execution`; by default each module's present one, with `changes`.
 
     Raises:
-        BackendError: there is no backend of that name. ConfigError: there is no such setting.
+        BackendError: there is no backend of that name. ConfigError: there is no such setting, or it is of another kind.
     """
-    unknown = sorted(set(changes) - set(Execution.__dataclass_fields__))
-    if unknown:
-        raise ConfigError(f"set_execution: unknown setting {', '.join(unknown)}; there are {', '.join(Execution.__dataclass_fields__)}.")
+    settings = Execution.__dataclass_fields__
+    if execution is not None and not isinstance(execution, Execution):
+        raise ConfigError(f"set_execution: {execution!r} is no Execution; name the setting: set_execution(model, backend='streaming').")
+    if unknown := sorted(changes.keys() - settings.keys()):
+        raise ConfigError(f"set_execution: unknown setting {', '.join(unknown)}; there are {', '.join(settings)}.")
     for module in model.modules():
         if isinstance(module, Executable):
             module.execution = replace(execution or module.execution, **changes)

@@ -4,12 +4,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from evoattn.config import TrunkConfig
 from evoattn.errors import ConfigError, ShapeError
+from evoattn.ops import hide_nonfinite
 from evoattn.primitives import linear
+from evoattn.shapes import MSA, Pair, PairMask, SingleMask, check_features, check_mask
 from evoattn.stacks import EvoformerStack, ExtraMSAStack
 
 
@@ -58,13 +60,12 @@ class RecyclingEmbedder(nn.Module):
         self.distance = linear(c.recycle_bins, c.evoformer.c_z)
 
     def forward(self, previous: Recycled) -> tuple[Float[Tensor, "*batch n c_m"], Float[Tensor, "*batch n n c_z"]]:
-        dtype = self.distance.weight.dtype
-        z = self.pair_norm(previous.pair)
-        if previous.positions is None:
-            z = z + self.distance.bias  # no distance falls into a bin
+        weight = self.distance.weight
+        if previous.positions is None:  # no distance falls into a bin: one row of zeros, so that the weight has a gradient all the same
+            bins = weight.new_zeros(self.config.recycle_bins)
         else:
-            z = z + self.distance(self.distogram(previous.positions).to(dtype))
-        return self.msa_norm(previous.msa_first_row), z
+            bins = self.distogram(previous.positions).to(weight.dtype)
+        return self.msa_norm(previous.msa_first_row), self.pair_norm(previous.pair) + self.distance(bins)
 
     def distogram(self, positions: Float[Tensor, "*batch n 3"]) -> Float[Tensor, "*batch n n bins"]:
         """One-hot of the distance's bin; the last bin is open, and distances below the first belong to none."""
@@ -76,10 +77,9 @@ class RecyclingEmbedder(nn.Module):
 
 
 class EvoformerTrunk(nn.Module):
-    """Features -> embedding -> extra-MSA stack -> Evoformer (AlphaFold 2 supplement, algorithms 2 (lines 5-18, without templates), 3-6, 18, 32).
+    """Features -> embedding -> extra-MSA stack -> Evoformer.
 
-    Raises:
-        ShapeError: a feature is missing, or its shape does not fit the config.
+    AlphaFold 2 supplement, algorithm 2 (lines 5 to 18, without templates), with algorithms 3 to 6, 18 and 32.
     """
 
     def __init__(self, config: TrunkConfig) -> None:
@@ -108,51 +108,90 @@ class EvoformerTrunk(nn.Module):
                 msa_feat [*batch, N_seq, N_res, 49], extra_msa_feat [*batch, N_extra, N_res, 25], and the boolean masks seq_mask
                 [*batch, N_res], msa_mask and extra_msa_mask of the shape of their alignment (all True where absent).
             previous: of an earlier pass; zeros by default, as AlphaFold 2 starts.
+
+        Raises:
+            ShapeError: a feature is missing, or does not fit the config, the other features or the parameters.
+            ConfigError: `recycles` is negative.
         """
         if recycles < 0:
             raise ConfigError(f"EvoformerTrunk: recycles is {recycles}; it must be 0 (one pass) or more.")
-        self._check(features)
+        features = self._checked(features)
         for _ in range(recycles):
             with torch.no_grad():
                 out = self._once(features, previous)
             previous = Recycled(out.msa[..., 0, :, :], out.pair)
         return self._once(features, previous)
 
-    def embed(
-        self, features: Mapping[str, Tensor], previous: Recycled | None = None
-    ) -> tuple[Float[Tensor, "*batch s n c_m"], Float[Tensor, "*batch n n c_z"]]:
-        """m and z before any stack (algorithms 3, 4 and 32)."""
-        target = features["target_feat"]
-        m = self.target_msa(target).unsqueeze(-3) + self.msa(features["msa_feat"])
-        z = self.target_left(target).unsqueeze(-2) + self.target_right(target).unsqueeze(-3)
-        if previous is None:
-            previous = Recycled(torch.zeros_like(m[..., 0, :, :]), torch.zeros_like(z))
-        first_row, recycled_pair = self.recycling(previous)
-        m = torch.cat([(m[..., 0, :, :] + first_row).unsqueeze(-3), m[..., 1:, :, :]], dim=-3)
-        return m, z + recycled_pair + self.relative_position(features["residue_index"])
-
     def _once(self, features: Mapping[str, Tensor], previous: Recycled | None) -> Representations:
-        m, z = self.embed(features, previous)
-        pair_mask = _pair_mask(features.get("seq_mask"))
+        seq_mask = features.get("seq_mask")
+        pair_mask = None if seq_mask is None else seq_mask.unsqueeze(-1) & seq_mask.unsqueeze(-2)
+        m, z = self._embed(features, previous, seq_mask, pair_mask)
         if self.extra_stack is not None and self.extra_msa is not None:
             extra = self.extra_msa(features["extra_msa_feat"])
             z = self.extra_stack(extra, z, features.get("extra_msa_mask"), pair_mask)
         return Representations(*self.evoformer(m, z, features.get("msa_mask"), pair_mask))
 
-    def _check(self, features: Mapping[str, Tensor]) -> None:
-        c = self.config
-        wanted = {"target_feat": c.c_target_feat, "msa_feat": c.c_msa_feat, "residue_index": None}
-        wanted |= {} if c.extra is None else {"extra_msa_feat": c.c_extra_feat}
-        missing = [name for name in wanted if name not in features]
-        if missing:
-            raise ShapeError(f"EvoformerTrunk: features lack {', '.join(missing)}; make_features(read_msa(path)) has all of them.")
-        n_res = features["target_feat"].shape[-2]
-        for name, width in wanted.items():
-            shape = tuple(features[name].shape)
-            expected = (n_res,) if width is None else (n_res, width)
-            if shape[-len(expected) :] != expected:
-                raise ShapeError(f"EvoformerTrunk: features[{name!r}] has shape {shape}; expected it to end in {expected} (N_res{', channels' if width else ''}).")
+    def _embed(
+        self, features: Mapping[str, Tensor], previous: Recycled | None, seq_mask: SingleMask | None, pair_mask: PairMask | None
+    ) -> tuple[MSA, Pair]:
+        """m and z before any stack (algorithms 3, 4 and 32)."""
+        target = features["target_feat"]
+        m = self.target_msa(target).unsqueeze(-3) + self.msa(features["msa_feat"])
+        z = self.target_left(target).unsqueeze(-2) + self.target_right(target).unsqueeze(-3)
+        query = m[..., 0, :, :]
+        if previous is None:
+            previous = Recycled(torch.zeros_like(query), torch.zeros_like(z))
+        else:
+            _check_previous(previous, query, z)
+            shown = hide_nonfinite(previous.msa_first_row, seq_mask), hide_nonfinite(previous.pair, pair_mask)
+            previous = Recycled(*shown, previous.positions)
+        first_row, recycled_pair = self.recycling(previous)
+        m = torch.cat([(query + first_row).unsqueeze(-3), m[..., 1:, :, :]], dim=-3)
+        return m, z + recycled_pair + self.relative_position(features["residue_index"])
+
+    def _checked(self, features: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """The features that are used, with NaN and inf at masked positions replaced by 0: else a linear layer's gradient has them."""
+        c, owner = self.config, "EvoformerTrunk"
+        layouts = {"target_feat": (["N_res"], c.c_target_feat, "seq_mask"), "msa_feat": (["N_seq", "N_res"], c.c_msa_feat, "msa_mask")}
+        if c.extra is not None:
+            layouts["extra_msa_feat"] = (["N_extra", "N_res"], c.c_extra_feat, "extra_msa_mask")
+        if missing := [name for name in ("residue_index", *layouts) if name not in features]:
+            raise ShapeError(f"{owner}: features lack {', '.join(missing)}; make_features(read_msa(path)) has all of them.")
+        checked = {"residue_index": features["residue_index"]}
+        residues = checked["residue_index"].shape  # [*batch, N_res]
+        if checked["residue_index"].is_floating_point():
+            raise ShapeError(f"{owner}: features['residue_index'] has dtype {checked['residue_index'].dtype}; it must be an integer type.")
+        for name, (axes, width, mask_name) in layouts.items():
+            x, mask = features[name], features.get(mask_name)
+            check_features(owner, f"features[{name!r}]", x, [*axes, "channels"], width)
+            if (*x.shape[: -len(axes) - 1], x.shape[-2]) != tuple(residues):
+                raise ShapeError(
+                    f"{owner}: features[{name!r}] has shape {tuple(x.shape)} = [*batch, {', '.join(axes)}, channels], and "
+                    f"features['residue_index'] {tuple(residues)} = [*batch, N_res]; batch axes and N_res must agree."
+                )
+            _check_kin(name, x, self.target_msa.weight)
+            check_mask(owner, f"features[{mask_name!r}]", mask, x.shape[:-1], axes)
+            checked[name] = hide_nonfinite(x, mask)
+            if mask is not None:
+                checked[mask_name] = mask
+        if checked["msa_feat"].shape[-3] == 0:
+            raise ShapeError(f"{owner}: features['msa_feat'] has no rows; the query sequence is the first row of an alignment.")
+        return checked
 
 
-def _pair_mask(seq_mask: Bool[Tensor, "*batch n"] | None) -> Bool[Tensor, "*batch n n"] | None:
-    return None if seq_mask is None else seq_mask.unsqueeze(-1) & seq_mask.unsqueeze(-2)
+def _check_kin(name: str, x: Tensor, weight: Tensor) -> None:
+    """Refuse a feature that is elsewhere than the parameters, or of another dtype where autocast does not take care of it."""
+    if x.device != weight.device or (x.dtype != weight.dtype and not torch.is_autocast_enabled(x.device.type)):
+        raise ShapeError(
+            f"EvoformerTrunk: features[{name!r}] is {x.dtype} on {x.device}, the parameters are {weight.dtype} on {weight.device}. "
+            "Move one to the other with .to(...); make_features(msa, dtype=...) makes features of a dtype."
+        )
+
+
+def _check_previous(previous: Recycled, query: Tensor, z: Tensor) -> None:
+    """Refuse what an earlier pass handed over unless it has the shapes of this one."""
+    expected = {"msa_first_row": query.shape, "pair": z.shape, "positions": (*query.shape[:-1], 3)}
+    for name, shape in expected.items():
+        got = getattr(previous, name)
+        if got is not None and got.shape != shape:
+            raise ShapeError(f"EvoformerTrunk: previous.{name} has shape {tuple(got.shape)}; expected {tuple(shape)}, as this pass has it.")

@@ -1,5 +1,7 @@
 """The Evoformer stack and the extra-MSA stack: blocks wired by residual updates."""
 
+from functools import partial
+
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
@@ -15,27 +17,34 @@ from evoattn.blocks import (
     TriangleMultiplication,
 )
 from evoattn.config import EvoformerConfig
-from evoattn.errors import ConfigError
+from evoattn.errors import ConfigError, ShapeError
 from evoattn.execution import Executable, update
+from evoattn.ops import hide_nonfinite
 from evoattn.primitives import SharedDropout, linear
 from evoattn.shapes import check_features, check_mask
 
 
 class EvoformerBlock(nn.Module):
-    """One Evoformer block (AlphaFold 2 supplement, algorithm 6; with ``msa_column="global"`` one block of algorithm 18)."""
+    """One Evoformer block (AlphaFold 2 supplement, algorithm 6; with ``msa_column="global"`` one block of algorithm 18).
+
+    Raises:
+        ShapeError: inputs do not fit the config or each other.
+    """
 
     def __init__(self, config: EvoformerConfig) -> None:
         super().__init__()
-        c, column = config, MSAGlobalColumnAttention if config.msa_column == "global" else MSAColumnAttention
-        self.opm_first = c.opm_first
+        c = config
+        column = MSAGlobalColumnAttention if c.msa_column == "global" else MSAColumnAttention
+        triangle_attention = partial(TriangleAttention, c.c_z, pair_as=c.triangle_pair_as, pair_mode=c.pair_mode)
+        self.config = config
         self.msa_row = MSARowAttention(c.c_m, c.c_z, c.n_head_msa_row, pair_as=c.msa_pair_as, pair_mode=c.pair_mode)
         self.msa_column = column(c.c_m, c.n_head_msa_column)
         self.msa_transition = MSATransition(c.c_m, c.msa_transition_n)
         self.outer_product = OuterProductMean(c.c_m, c.c_z, c.c_hidden_opm)
         self.tri_mul_out = TriangleMultiplication(c.c_z, c.c_hidden_mul, direction="outgoing")
         self.tri_mul_in = TriangleMultiplication(c.c_z, c.c_hidden_mul, direction="incoming")
-        self.tri_attn_start = TriangleAttention(c.c_z, c.n_head_tri_start, node="starting", pair_as=c.triangle_pair_as, pair_mode=c.pair_mode)
-        self.tri_attn_end = TriangleAttention(c.c_z, c.n_head_tri_end, node="ending", pair_as=c.triangle_pair_as, pair_mode=c.pair_mode)
+        self.tri_attn_start = triangle_attention(c.n_head_tri_start, node="starting")
+        self.tri_attn_end = triangle_attention(c.n_head_tri_end, node="ending")
         self.pair_transition = PairTransition(c.c_z, c.pair_transition_n)
         self.drop_msa = SharedDropout(c.dropout_msa, over="rows")
         self.drop_rows = SharedDropout(c.dropout_pair, over="rows")
@@ -48,12 +57,14 @@ class EvoformerBlock(nn.Module):
         msa_mask: Bool[Tensor, "*batch s n"] | None = None,
         pair_mask: Bool[Tensor, "*batch n n"] | None = None,
     ) -> tuple[Float[Tensor, "*batch s n c_m"], Float[Tensor, "*batch n n c_z"]]:
-        if self.opm_first:
+        """The updated (m, z); masks are True where there is something."""
+        check_inputs("EvoformerBlock", self.config, m, z, msa_mask, pair_mask)
+        if self.config.opm_first:
             z = z + self.outer_product(m, msa_mask)
         m = update(m, self.msa_row, z, msa_mask, pair_mask, drop=self.drop_msa)
         m = update(m, self.msa_column, msa_mask)
         m = update(m, self.msa_transition, msa_mask)
-        if not self.opm_first:
+        if not self.config.opm_first:
             z = z + self.outer_product(m, msa_mask)
         z = update(z, self.tri_mul_out, pair_mask, drop=self.drop_rows)
         z = update(z, self.tri_mul_in, pair_mask, drop=self.drop_rows)
@@ -72,11 +83,9 @@ class _Blocks(Executable):
         self.blocks = nn.ModuleList(EvoformerBlock(config) for _ in range(config.n_blocks))
 
     def run_blocks(self, m: Tensor, z: Tensor, msa_mask: Tensor | None, pair_mask: Tensor | None) -> tuple[Tensor, Tensor]:
-        owner = type(self).__name__
-        check_features(owner, "m", m, ["N_seq", "N_res", "c_m"], self.config.c_m)
-        check_features(owner, "z", z, ["N_res", "N_res", "c_z"], self.config.c_z)
-        check_mask(owner, "msa_mask", msa_mask, m.shape[:-1], ["N_seq", "N_res"])
-        check_mask(owner, "pair_mask", pair_mask, z.shape[:-1], ["N_res", "N_res"])
+        check_inputs(type(self).__name__, self.config, m, z, msa_mask, pair_mask)
+        # here and not only in each block, so that NaN in padding does not live on in the residual stream and its outputs
+        m, z = hide_nonfinite(m, msa_mask), hide_nonfinite(z, pair_mask)
         for block in self.blocks:
             if self.execution.checkpoint:
                 m, z = checkpoint(block, m, z, msa_mask, pair_mask, use_reentrant=False)
@@ -95,7 +104,7 @@ class EvoformerStack(_Blocks):
     def __init__(self, config: EvoformerConfig) -> None:
         super().__init__(config)
         if config.c_s is None:
-            raise ConfigError("EvoformerStack: config.c_s is None; give the channels of the single representation, e.g. 384, or use ExtraMSAStack.")
+            raise ConfigError("EvoformerStack: config.c_s is None; give the channels of the single representation, or use ExtraMSAStack.")
         self.single = linear(config.c_m, config.c_s)
 
     def forward(
@@ -106,12 +115,21 @@ class EvoformerStack(_Blocks):
         pair_mask: Bool[Tensor, "*batch n n"] | None = None,
     ) -> tuple[Float[Tensor, "*batch s n c_m"], Float[Tensor, "*batch n n c_z"], Float[Tensor, "*batch n c_s"]]:
         """(m, z, s); s is a projection of the first row of m. Batch axes are free; masks are True where there is something."""
+        if m.dim() > 2 and m.shape[-3] == 0:
+            raise ShapeError(f"EvoformerStack: m has shape {tuple(m.shape)}, an alignment of no rows; the query sequence is its first row.")
         m, z = self.run_blocks(m, z, msa_mask, pair_mask)
         return m, z, self.single(m[..., 0, :, :])
 
 
 class ExtraMSAStack(_Blocks):
-    """The extra-MSA stack: updates the pair representation from many more sequences (AlphaFold 2 supplement, algorithm 18)."""
+    """The extra-MSA stack: updates the pair representation from many more sequences (AlphaFold 2 supplement, algorithm 18).
+
+    With ``opm_first`` nobody reads what the last block makes of m, so that the parameters which make it get no gradient; they exist since
+    the published ones do. Distributed training then has to look for unused parameters.
+
+    Raises:
+        ShapeError: inputs do not fit the config or each other.
+    """
 
     def forward(
         self,
@@ -120,4 +138,23 @@ class ExtraMSAStack(_Blocks):
         msa_mask: Bool[Tensor, "*batch s n"] | None = None,
         pair_mask: Bool[Tensor, "*batch n n"] | None = None,
     ) -> Float[Tensor, "*batch n n c_z"]:
+        """The updated z. Batch axes are free, and m may have no rows; masks are True where there is something."""
         return self.run_blocks(m, z, msa_mask, pair_mask)[1]
+
+
+def check_inputs(owner: str, config: EvoformerConfig, m: Tensor, z: Tensor, msa_mask: Tensor | None, pair_mask: Tensor | None) -> None:
+    """Refuse inputs that do not fit the config or each other.
+
+    Raises:
+        ShapeError: naming the owner, what was got and what is expected.
+    """
+    check_features(owner, "m", m, ["N_seq", "N_res", "c_m"], config.c_m)
+    check_features(owner, "z", z, ["N_res", "N_res", "c_z"], config.c_z)
+    *batch, _, n_res, _ = m.shape
+    if z.shape[:-1] != (*batch, n_res, n_res):
+        raise ShapeError(
+            f"{owner}: z has shape {tuple(z.shape)}, which does not fit m {tuple(m.shape)} = [*batch, N_seq, N_res, c_m]; "
+            f"expected {(*batch, n_res, n_res, config.c_z)} = [*batch, N_res, N_res, c_z], the batch axes included."
+        )
+    check_mask(owner, "msa_mask", msa_mask, m.shape[:-1], ["N_seq", "N_res"])
+    check_mask(owner, "pair_mask", pair_mask, z.shape[:-1], ["N_res", "N_res"])

@@ -1,8 +1,8 @@
 """AlphaFold 2's parameter names: which array of a ``params_model_*.npz`` belongs to which parameter of ours.
 
-Names are ``<scope>//<array>``. Blocks of a stack share their names and have a leading layer axis. Matrices are [in, out]; those of attention
-keep the head axis, [in, h, d] and [h, d, out]. Multimer v3 has both projections of a triangle multiplication in one array, and its gates
-in another.
+Names are ``<scope>//<array>``. Blocks of a stack share their names and have a leading layer axis. Matrices are [in, out]; those of
+attention keep the head axis, [in, h, d] and [h, d, out]. Multimer v3 has both projections of a triangle multiplication in one array, and
+its gates in another.
 """
 
 from collections.abc import Callable, Collection
@@ -156,9 +156,11 @@ def table(module: nn.Module, scope: str, available: Collection[str]) -> list[Rul
     Raises:
         WeightsError: AlphaFold 2 has no such module.
     """
-    if type(module) not in TABLES:
-        raise WeightsError(f"AlphaFold 2 has no parameters for a {type(module).__name__}; there are tables for {', '.join(t.__name__ for t in TABLES)}.")
-    return TABLES[type(module)](module, scope, available)
+    for kind in type(module).__mro__:
+        if kind in TABLES:
+            return TABLES[kind](module, scope, available)
+    known = ", ".join(kind.__name__ for kind in TABLES)
+    raise WeightsError(f"AlphaFold 2 has no parameters for a {type(module).__name__}; there are tables for {known}.")
 
 
 def claims(module: nn.Module, scope: str) -> str:

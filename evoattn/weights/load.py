@@ -1,5 +1,7 @@
 """Loading published parameters into a model: strictly, and with an account of every array."""
 
+import zlib
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,8 +38,8 @@ class Account:
     def __str__(self) -> str:
         lines = [f"{len(self.used)} arrays used, {len(self.outside)} outside this model"]
         for title, names in (("missing", self.missing), ("wrong shape", self.wrong_shape), ("unexpected", self.unexpected)):
-            shown = "".join(f"\n    {name}" for name in names[:SHOWN]) + (f"\n    ... {len(names) - SHOWN} more" if len(names) > SHOWN else "")
-            lines.append(f"  {title}: {len(names)}{shown}")
+            more = [f"... {len(names) - SHOWN} more"] if len(names) > SHOWN else []
+            lines += [f"  {title}: {len(names)}", *(f"    {name}" for name in (*names[:SHOWN], *more))]
         return "\n".join(lines)
 
 
@@ -63,11 +65,13 @@ def load_weights(
     arrays = read_arrays(source)
     scope = alphafold2.TRUNK if scope is None else scope
     made, account = _match(model, scope, arrays)
-    if account.wrong_shape or (strict and (account.missing or account.unexpected)) or not account.used:
-        raise WeightsError(
-            f"the parameters do not fit this {type(model).__name__}, nothing was loaded: {account}\n"
-            "Build the model with the config the file was made for; strict=False loads what there is, where the shapes agree."
-        )
+    if account.wrong_shape or not made or (strict and (account.missing or account.unexpected)):
+        if made or account.wrong_shape:
+            advice = "Build the model with the config the file was made for; strict=False loads what there is, where the shapes agree."
+        else:
+            there = ", ".join([f"{len(arrays)} arrays", *sorted(arrays)[:2]])
+            advice = f"Nothing for it is below {scope!r} in the source ({there}). Give what stands before the model's own names as scope=."
+        raise WeightsError(f"the parameters do not fit this {type(model).__name__}, nothing was loaded: {account}\n{advice}")
     parameters = dict(model.named_parameters())
     with torch.no_grad():
         for name, value in made.items():
@@ -79,58 +83,65 @@ def read_arrays(source: str | Path | Mapping[str, np.ndarray | Tensor]) -> dict[
     """The arrays of an npz file, or of a mapping, as tensors. Nothing in the file is executed.
 
     Raises:
-        WeightsError: the file is not there, or is no npz of plain arrays.
+        WeightsError: the file is not there, or is no npz of plain arrays; or an array does not hold numbers.
     """
-    if isinstance(source, Mapping):
-        return {name: torch.as_tensor(array) for name, array in source.items()}
+    arrays = source if isinstance(source, Mapping) else _read_npz(source)
+    return {name: _tensor(name, array) for name, array in arrays.items()}
+
+
+def _read_npz(path: str | Path) -> dict[str, np.ndarray]:
     try:
-        with np.load(source, allow_pickle=False) as file:
-            return {name: torch.from_numpy(np.ascontiguousarray(file[name])) for name in file.files}
+        with np.load(path, allow_pickle=False) as file:
+            return {name: file[name] for name in file.files}
     except FileNotFoundError:
-        raise WeightsError(f"there is no file {source}; give the path of a params_model_*.npz.") from None
-    except (OSError, ValueError, TypeError, AttributeError, BadZipFile) as error:
-        raise WeightsError(f"{source} cannot be read as an npz of plain arrays ({error}); expected AlphaFold 2's params_model_*.npz.") from error
+        raise WeightsError(f"there is no file {path}; give the path of a params_model_*.npz.") from None
+    except (OSError, EOFError, ValueError, TypeError, BadZipFile, zlib.error) as error:  # TypeError: a single array, of a npy file
+        raise WeightsError(f"{path} cannot be read as an npz of plain arrays ({error}); give a params_model_*.npz.") from error
+
+
+def _tensor(name: str, array: np.ndarray | Tensor) -> Tensor:
+    if isinstance(array, Tensor):
+        return array
+    try:
+        return torch.from_numpy(np.require(array, requirements=["C", "W"]))  # a copy only where torch needs one
+    except (TypeError, ValueError) as error:
+        raise WeightsError(f"{name} is no array of numbers ({error}); expected those of AlphaFold 2's params_model_*.npz.") from error
 
 
 def _match(model: nn.Module, scope: str, arrays: dict[str, Tensor]) -> tuple[dict[str, Tensor], Account]:
     """Every parameter that can be made from the arrays, and the account."""
-    rules = alphafold2.table(model, scope, arrays)
-    parameters = dict(model.named_parameters())
+    rules = {rule.name: rule for rule in alphafold2.table(model, scope, arrays)}
     made: dict[str, Tensor] = {}
-    missing = [f"{name} (AlphaFold 2 has nothing of the kind)" for name in parameters if name not in {rule.name for rule in rules}]
-    wrong_shape: list[str] = []
-    layers: dict[str, set[int]] = {}
-    for rule in rules:
-        absent = [source for source in rule.sources if not _has(arrays, source, rule.layer)]
-        if absent:
-            missing.append(f"{rule.name} (from {', '.join(absent)}{'' if rule.layer is None else f', layer {rule.layer}'})")
+    missing, wrong_shape = [], []
+    layers: dict[str, set[int | None]] = defaultdict(set)  # of every array that has a place in the model: which of its layers do
+    for name, parameter in model.named_parameters():
+        rule = rules.get(name)
+        if rule is None:
+            missing.append(f"{name} (AlphaFold 2 has nothing of the kind)")
             continue
-        for source in rule.sources:
-            layers.setdefault(source, set()).add(-1 if rule.layer is None else rule.layer)
-        expected = tuple(parameters[rule.name].shape)
-        try:
-            made[rule.name] = rule.make(arrays)
-            got = tuple(made[rule.name].shape)
-        except (RuntimeError, IndexError):  # an array of another rank does not even take the layout
-            got = None
-        if got != expected:
+        if absent := rule.absent(arrays):
+            missing.append(f"{name} (from {', '.join(absent)})")
+            continue
+        value = rule.make(arrays)
+        if value is not None and value.shape == parameter.shape:
+            made[name] = value
+        else:
             shapes = ", ".join(f"{source} {tuple(arrays[source].shape)}" for source in rule.sources)
-            wrong_shape.append(f"{rule.name} is {expected}; {shapes} gives {got or 'nothing of that rank'}")
+            wrong_shape.append(
+                f"{name} is {tuple(parameter.shape)}; {shapes} gives {'nothing of that rank' if value is None else tuple(value.shape)}"
+            )
+        for source in rule.sources:
+            layers[source].add(rule.layer)
     claimed = {name for name in arrays if name.startswith(alphafold2.claims(model, scope))}
-    partly = [f"{name} (only {len(seen)} of its {arrays[name].shape[0]} layers)" for name, seen in layers.items() if len(seen) < _depth(arrays[name], seen)]
+    partly = [
+        f"{name} (only {len(read)} of its {arrays[name].shape[0]} layers)"
+        for name, read in layers.items()
+        if None not in read and len(read) < arrays[name].shape[0]
+    ]
     return made, Account(
-        used=tuple(sorted(layers)),
+        used=tuple(sorted({source for name in made for source in rules[name].sources})),
         unexpected=(*sorted(claimed - layers.keys()), *sorted(partly)),
         outside=tuple(sorted(arrays.keys() - layers.keys() - claimed)),
         missing=tuple(missing),
         wrong_shape=tuple(wrong_shape),
     )
-
-
-def _has(arrays: dict[str, Tensor], name: str, layer: int | None) -> bool:
-    return name in arrays and (layer is None or (arrays[name].dim() > 0 and arrays[name].shape[0] > layer))
-
-
-def _depth(array: Tensor, seen: set[int]) -> int:
-    """Layers in the array, if it was used by layer."""
-    return 1 if seen == {-1} else array.shape[0]

@@ -1,6 +1,6 @@
 """How published parameters are laid out, and how one of our parameters is made from them."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import torch
@@ -52,9 +52,20 @@ class Rule:
     layout: Layout = as_is
     layer: int | None = None
 
-    def make(self, arrays: dict[str, Tensor]) -> Tensor:
-        picked = (arrays[source] for source in self.sources)
-        return self.layout(*(x if self.layer is None else x[self.layer] for x in picked))
+    def absent(self, arrays: Mapping[str, Tensor]) -> list[str]:
+        """The arrays, or their layers, that the rule needs and `arrays` lacks."""
+        if self.layer is None:
+            return [source for source in self.sources if source not in arrays]
+        depth = {source: arrays[source].shape[:1].numel() if source in arrays and arrays[source].dim() else 0 for source in self.sources}
+        return [f"layer {self.layer} of {source}" for source in self.sources if depth[source] <= self.layer]
+
+    def make(self, arrays: Mapping[str, Tensor]) -> Tensor | None:
+        """The parameter, or None where an array has too few axes for the layout."""
+        picked = [arrays[source] if self.layer is None else arrays[source][self.layer] for source in self.sources]
+        try:
+            return self.layout(*picked)
+        except (RuntimeError, IndexError):
+            return None
 
 
 def under(rules: list[Rule], name: str, layer: int | None = None) -> list[Rule]:
