@@ -134,8 +134,9 @@ def attention(
 
 
 def explain(
-    q: Query, k: Key, v: Value, *, biases: Sequence[Bias] = (), mask: Mask | None = None, return_lse: bool = False, device: str | None = None
-) -> Explanation:
+    q: Query, k: Key, v: Value, *, biases: Sequence[Bias] = (), mask: Mask | None = None, return_lse: bool = False,
+    device: str | None = None,
+) -> Explanation:  # fmt: skip
     """Which backend :func:`attention` takes for these tensors, and every reason against every other; print it.
 
     Only metadata is looked at: tensors on ``device="meta"`` cost no memory, and `device` ("cpu", "cuda") asks as if they were there. (A
@@ -192,10 +193,13 @@ def describe(
         ShapeError: saying which tensor does not fit, what was got and what is expected.
     """
     if q.dim() < 3:
-        raise ShapeError(f"attention: q has shape {tuple(q.shape)}; expected [*batch, q, h, d]. For a single head add its axis: q[..., None, :].")
+        raise ShapeError(
+            f"attention: q has shape {tuple(q.shape)}; expected [*batch, q, h, d]. For a single head add its axis: q[..., None, :]."
+        )
     *batch, q_len, heads, d = q.shape
+    dv = v.shape[-1] if v.dim() else 0
     k_len, kv_heads = (k.shape[-3], k.shape[-2]) if k.dim() == q.dim() else (-1, -1)
-    for name, x, width, layout in (("k", k, d, "[*batch, k, h or 1, d]"), ("v", v, v.shape[-1], "[*batch, k, h or 1, dv]")):
+    for name, x, width, layout in (("k", k, d, "[*batch, k, h or 1, d]"), ("v", v, dv, "[*batch, k, h or 1, dv]")):
         expected = (*batch, k_len, kv_heads, width)
         if x.dim() != q.dim() or tuple(x.shape) != expected or kv_heads not in (1, heads):
             raise ShapeError(
@@ -219,7 +223,7 @@ def describe(
     recording = torch.is_grad_enabled()
     bias_needs_grad = recording and any(bias.requires_grad for bias in biases)
     return AttentionSpec(
-        batch=tuple(batch), q_len=q_len, k_len=k_len, heads=heads, kv_heads=kv_heads, d=d, dv=v.shape[-1], dtype=q.dtype, device=q.device.type,
+        batch=tuple(batch), q_len=q_len, k_len=k_len, heads=heads, kv_heads=kv_heads, d=d, dv=dv, dtype=q.dtype, device=q.device.type,
         bias_shapes=tuple(tuple(bias.shape) for bias in biases), bias_dtypes=tuple(bias.dtype for bias in biases),
         mask_shape=None if mask is None else tuple(mask.shape), bias_needs_grad=bias_needs_grad,
         needs_grad=bias_needs_grad or (recording and any(x.requires_grad for x in (q, k, v))), return_lse=return_lse,
@@ -251,9 +255,9 @@ def reduce_mask(mask: Tensor, shape: Sequence[int]) -> Tensor:
 
 def drop_trivial_mask(mask: Tensor | None) -> Tensor | None:
     """None for a mask that hides nothing, where looking is free (on a GPU it would wait for the device)."""
-    if mask is not None and mask.device.type == "cpu" and mask.dtype == torch.bool and not torch.compiler.is_compiling() and bool(mask.all()):
-        return None
-    return mask
+    if mask is None or mask.device.type != "cpu" or mask.dtype != torch.bool or torch.compiler.is_compiling():
+        return mask
+    return None if bool(mask.all()) else mask
 
 
 def nothing_allowed(mask: Tensor) -> Tensor:
@@ -290,6 +294,6 @@ def _check_device(name: str, x: Tensor, q: Tensor) -> None:
 def _check_broadcast(name: str, x: Tensor, logits: tuple[int, ...]) -> None:
     if x.dim() != len(logits) or any(size not in (1, full) for size, full in zip(x.shape, logits, strict=True)):
         raise ShapeError(
-            f"attention: {name} has shape {tuple(x.shape)}; expected the rank of the logits, {len(logits)}, and in each axis size 1 or that of "
-            f"[*batch, h, q, k] = {logits}. Add the missing axes with None (e.g. bias[:, None]); none is guessed."
+            f"attention: {name} has shape {tuple(x.shape)}; expected the rank of the logits, {len(logits)}, and in each axis size 1 or "
+            f"that of [*batch, h, q, k] = {logits}. Add the missing axes with None (e.g. bias[:, None]); none is guessed."
         )

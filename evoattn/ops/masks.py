@@ -7,7 +7,7 @@ from torch import Tensor
 from evoattn.errors import ShapeError
 from evoattn.shapes import check_boolean
 
-HIDDEN_BELOW = -1e4  # the weakest additive mask in use: -1e4 for float16; others write -3e4, -6e4, -1e9 or -inf
+HIDDEN_BELOW = -9984.0  # the weakest additive mask in use, -1e4, as bfloat16 rounds it; others write -3e4, -6e4, -1e9 or -inf
 
 
 def mask_from_additive(additive: Float[Tensor, "*shape"]) -> Bool[Tensor, "*shape"]:
@@ -20,8 +20,8 @@ def mask_from_additive(additive: Float[Tensor, "*shape"]) -> Bool[Tensor, "*shap
     odd = additive[~(allowed | hidden)]
     if odd.numel():
         raise ShapeError(
-            f"mask_from_additive: {odd.numel()} of {additive.numel()} entries are neither 0 (allowed) nor <= {HIDDEN_BELOW:g} (masked), the first is "
-            f"{odd[0].item():g}. If this tensor is a bias, pass it in biases=[...]; if it is a 0/1 mask, pass mask.bool()."
+            f"mask_from_additive: {odd.numel()} of {additive.numel()} entries are neither 0 (allowed) nor -1e4 or less (masked), the first "
+            f"is {odd[0].item():g}. If this tensor is a bias, pass it in biases=[...]; if it is a 0/1 mask, pass mask.bool()."
         )
     return allowed
 
@@ -29,7 +29,8 @@ def mask_from_additive(additive: Float[Tensor, "*shape"]) -> Bool[Tensor, "*shap
 def causal_mask(q: Float[Tensor, "*batch q h d"], k: Float[Tensor, "*batch k kv d"]) -> Bool[Tensor, "*ones q k"]:
     """Mask for :func:`evoattn.attention` by which query i attends keys 0 to i, with the rank that the op asks for.
 
-    With fewer queries than keys the last query attends all keys, as when decoding against a cache.
+    Queries and keys end together: with fewer queries than keys the last query attends all keys, as when decoding against a cache; with
+    more, the first queries attend nothing.
     """
     q_len, k_len = q.shape[-3], k.shape[-3]
     mask = torch.ones(q_len, k_len, dtype=torch.bool, device=q.device).tril(k_len - q_len)

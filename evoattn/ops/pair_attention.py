@@ -8,7 +8,7 @@ For query i and key j, with a pair feature :math:`z_{ij}` that already went thro
 
 Adding :math:`W_K z_{ij}` to key j means :math:`q_i \cdot W_K z_{ij} = (W_K^\top q_i) \cdot z_{ij}`, so :math:`p_i = W_K^\top q_i`; adding
 :math:`W_V z_{ij}` to value j means adding :math:`W_V \bar z_i` to the output. Both foldings happen in the module
-(:class:`evoattn.primitives.PairKeysValues`), so no [q, k, h, d] tensor ever exists.
+(:class:`evoattn.primitives.MultiHeadAttention`), so no [q, k, h, d] tensor ever exists.
 """
 
 from collections.abc import Sequence
@@ -43,7 +43,8 @@ def pair_attention(
         q, k, v, biases, mask, scale: as for :func:`evoattn.attention`, with the same rules for masks.
         pair: features of each query-key pair, shared along the batch axes where its size is 1. No head axis.
         pair_queries: what is dotted with them in the logits; None leaves the logits alone (pair features as values only).
-        backend: ``"streaming"`` (the default ``"auto"`` is it: no full-size logits) or ``"reference"`` (materialises, differentiates twice).
+        backend: ``"streaming"`` (what the default ``"auto"`` takes: no full-size logits) or ``"reference"`` (materialises, differentiates
+            twice).
 
     Raises:
         ShapeError: a tensor does not fit the others.
@@ -98,8 +99,9 @@ def merge_attention(
 
 
 def _reference(
-    q: Tensor, k: Tensor, v: Tensor, pair: Tensor, pair_queries: Tensor | None, biases: tuple[Tensor, ...], mask: Tensor | None, scale: float
-) -> tuple[Tensor, Tensor]:
+    q: Tensor, k: Tensor, v: Tensor, pair: Tensor, pair_queries: Tensor | None, biases: tuple[Tensor, ...], mask: Tensor | None,
+    scale: float,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
     if pair_queries is not None:
         biases = (*biases, torch.einsum("...qhc,...qkc->...hqk", pair_queries * scale, pair))
     weights, _ = probabilities(q, k, biases, mask, scale)
@@ -113,12 +115,12 @@ def _check_pair(q: Tensor, k: Tensor, pair: Tensor, pair_queries: Tensor | None)
     fits = fits and all(size in (1, full) for size, full in zip(pair.shape, batch, strict=False))
     if not fits or pair.dtype != q.dtype:
         raise ShapeError(
-            f"pair_attention: pair has shape {tuple(pair.shape)} and dtype {pair.dtype}; expected [*#batch, q, k, c] with rank {q.dim()}, batch axes "
-            f"of 1 or {tuple(batch)}, q = {q_len}, k = {k.shape[-3]}, and dtype {q.dtype}."
+            f"pair_attention: pair has shape {tuple(pair.shape)} and dtype {pair.dtype}; expected [*#batch, q, k, c] with rank {q.dim()}, "
+            f"batch axes of 1 or {tuple(batch)}, q = {q_len}, k = {k.shape[-3]}, and dtype {q.dtype}."
         )
     expected = (*batch, q_len, heads, pair.shape[-1])
     if pair_queries is not None and (tuple(pair_queries.shape) != expected or pair_queries.dtype != q.dtype):
         raise ShapeError(
-            f"pair_attention: pair_queries has shape {tuple(pair_queries.shape)} and dtype {pair_queries.dtype}; expected [*batch, q, h, c] = "
-            f"{expected}, one query per head in the width of pair, and dtype {q.dtype}."
+            f"pair_attention: pair_queries has shape {tuple(pair_queries.shape)} and dtype {pair_queries.dtype}; expected [*batch, q, h, "
+            f"c] = {expected}, one query per head in the width of pair, and dtype {q.dtype}."
         )

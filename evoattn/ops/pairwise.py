@@ -10,6 +10,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from evoattn.errors import ShapeError
+
 OUTER_TILE = 2**22  # entries of one [rows, N_res, c * c] block of outer products: 16 MiB in float32
 
 
@@ -19,7 +21,15 @@ def triangle_product(
     """Outgoing: o_ij = sum_k a_ik b_jk. Incoming: o_ij = sum_k a_ki b_kj. Channels first; float32 or wider.
 
     AlphaFold 2 supplement, algorithms 11 and 12, step 4.
+
+    Raises:
+        ShapeError: the two differ, or are not square.
     """
+    if a.dim() < 3 or a.shape != b.shape or a.shape[-1] != a.shape[-2] or a.dtype != b.dtype:
+        raise ShapeError(
+            f"triangle_product: a has shape {tuple(a.shape)} and dtype {a.dtype}, b {tuple(b.shape)} and {b.dtype}; expected two alike, "
+            "[*batch, c, N_res, N_res], channels first: rearrange(x, '... i j c -> ... c i j')."
+        )
     accumulate = torch.promote_types(a.dtype, torch.float32)
     with torch.autocast(a.device.type, enabled=False):
         a, b = a.to(accumulate), b.to(accumulate)
@@ -42,10 +52,34 @@ def outer_product_mean(
         a, b: projections of the alignment; masked positions are 0.
         weight: of the output projection, the channel of `a` major.
         bias: of the output projection, divided by the count as well (as AlphaFold 2 does); None for none.
-        count: what to divide by, for instance 1e-3 + the number of sequences that have both residues.
+        count: what to divide by, for instance 1e-3 + the number of sequences that have both residues; it gets no gradient.
+
+    Raises:
+        ShapeError: a tensor does not fit the others.
     """
+    _check_outer(a, b, weight, bias, count)
     with torch.autocast(a.device.type, enabled=False):
         return _OuterProductMean.apply(a, b, weight, bias, count)
+
+
+def _check_outer(a: Tensor, b: Tensor, weight: Tensor, bias: Tensor | None, count: Tensor) -> None:
+    if a.dim() < 3 or b.dim() < 3 or a.shape[:-1] != b.shape[:-1] or a.dtype != b.dtype:
+        raise ShapeError(
+            f"outer_product_mean: a has shape {tuple(a.shape)} and dtype {a.dtype}, b {tuple(b.shape)} and {b.dtype}; expected [*batch, "
+            "N_seq, N_res, c], alike in all but the last axis."
+        )
+    *batch, _, n_res, c = a.shape
+    expected: list[tuple[str, Tensor | None, tuple[int, ...]]] = [
+        ("weight", weight, (weight.shape[0] if weight.dim() else 0, c * b.shape[-1])),
+        ("bias", bias, (weight.shape[0] if weight.dim() else 0,)),
+        ("count", count, (*batch, n_res, n_res)),
+    ]
+    for name, x, shape in expected:
+        if x is not None and tuple(x.shape) != shape:
+            raise ShapeError(
+                f"outer_product_mean: {name} has shape {tuple(x.shape)}; expected {shape}: weight is [c_z, c * c2], bias [c_z] and count "
+                "[*batch, N_res, N_res]."
+            )
 
 
 class _OuterProductMean(torch.autograd.Function):

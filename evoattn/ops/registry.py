@@ -75,7 +75,8 @@ class Registry:
         for backend in self.backends:
             if backend.name == name:
                 return backend
-        raise BackendError(f"{self.op}: there is no backend {name!r}; there are {', '.join(self.names)}, and 'auto' for the first that can run.")
+        known = ", ".join(self.names)
+        raise BackendError(f"{self.op}: there is no backend {name!r}; there are {known}, and 'auto' for the first that can run.")
 
     def explain(self, spec: Any) -> Explanation:
         """Which backend ``"auto"`` takes for `spec`, and every reason against every other."""
@@ -97,8 +98,9 @@ class Registry:
         asked = self.get(backend) if isinstance(backend, str) else backend
         against = asked.reasons(spec)
         if against:
+            others = ", ".join(name for name in self.names if name != asked.name)
+            listed = "".join(f"\n  - {reason}" for reason in against)
             raise BackendError(
-                f"{self.op}: backend {asked.name!r} cannot run {spec}:\n  - " + "\n  - ".join(against) + "\nUse backend='auto', or another of "
-                f"{', '.join(name for name in self.names if name != asked.name)}."
+                f"{self.op}: backend {asked.name!r} cannot run {spec}:{listed}\nUse backend='auto', or another of {others}."
             )
         return asked

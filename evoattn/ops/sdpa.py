@@ -19,9 +19,10 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
 
 from evoattn.ops.registry import Backend
-from evoattn.ops.tiles import Problem, Recomputed, heads_first, take
+from evoattn.ops.tiles import ALL, Problem, Recomputed, heads_first, take
 
 FUSED = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.CUDNN_ATTENTION]
+CUDA_GRID = 65535  # blocks along the second and third axis of a CUDA grid, where these kernels put heads and batch
 DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 
 
@@ -40,7 +41,16 @@ def why_not(spec: Any) -> list[str]:
         reasons.append(f"no fused kernel for {spec.dtype} on {spec.device}")
     if spec.d != spec.dv or spec.d == 0:
         reasons.append(f"needs queries and values of one width above 0, got d {spec.d} and dv {spec.dv}")
+    taken = (spec.dtype,) if spec.device == "cuda" else (spec.dtype, torch.float32)
+    odd = [str(dtype) for dtype in spec.bias_dtypes if dtype not in taken]
+    if odd:
+        allowed = " or ".join(dict.fromkeys(map(str, taken)))
+        reasons.append(f"takes biases of {allowed} beside queries of {spec.dtype}, got {', '.join(odd)}")
     if spec.device == "cuda":
+        if spec.d * spec.dtype.itemsize % 16:
+            reasons.append(f"on cuda a head must fill whole 16-byte words, got {spec.d} x {spec.dtype}")
+        if max(prod(spec.batch), spec.heads) > CUDA_GRID:
+            reasons.append(f"on cuda it serves at most {CUDA_GRID} batch entries and heads, got {prod(spec.batch)} and {spec.heads}")
         if spec.bias_needs_grad:
             reasons.append("on cuda its gradient of a bias is expanded over the batch before it is summed")
         if spec.return_lse:
@@ -64,18 +74,21 @@ def run(
 def cpu_forward(problem: Problem) -> tuple[Tensor, Tensor, None]:
     """Output and log-sum-exp by torch's CPU flash kernel."""
     q = problem.q
-    out = heads_first(q.new_empty(*heads_first(q).shape))  # length before heads in memory, as the kernel and the caller have it
-    lse = q.new_empty(problem.rows, dtype=problem.accumulate)
+    out = lse = None
     for entry, term in calls(problem):
         o, s = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
             *(fold(x[entry]) for x in (q, problem.k, problem.v)), 0.0, False, attn_mask=term, scale=problem.scale
         )
         if term is not None:
             s = s.masked_fill((term == -torch.inf).all(-1), -torch.inf)  # the kernel reports 0 for an empty row
-        if o.numel() == out.numel():
-            return o.view(out.shape) if len(problem.rows) == 3 else o.unflatten(0, out.shape[:-3]), s.reshape(lse.shape), None
+        if not entry:  # all in one call
+            return o.view(q.shape), s.reshape(problem.rows), None
+        if out is None or lse is None:
+            out = heads_first(q.new_empty(heads_first(q).shape))  # length before heads in memory, as the kernel and the caller have it
+            lse = q.new_empty(problem.rows, dtype=problem.accumulate)
         out[entry] = o.view(out[entry].shape)
         lse[entry] = s.view(lse[entry].shape)
+    assert out is not None and lse is not None
     return out, lse, None
 
 
@@ -85,14 +98,20 @@ def device_forward(problem: Problem) -> Tensor:
     Such rows are let through here, since some kernels turn them into NaN, which would spoil the gradients of keys and values.
     """
     if problem.mask is not None:
-        problem = replace(problem, mask=problem.mask | ~problem.mask.any(-1, keepdim=True))
+        mask = factored(problem)  # first: a row let through would no longer have the form rows x columns
+        problem = replace(problem, mask=mask | ~mask.any(-1, keepdim=True))
     pieces = []
+    looped: list[int] = []
     with sdpa_kernel(FUSED):
         for entry, term in calls(problem):
+            looped = [axis for axis, part in enumerate(entry) if part != ALL]
             q, k, v = (fold(x[entry]) for x in (problem.q, problem.k, problem.v))
             term = None if term is None else term.to(q.dtype)
             pieces.append(scaled_dot_product_attention(q, k, v, attn_mask=term, scale=problem.scale))
-    return torch.stack(pieces).view(problem.q.shape) if len(pieces) > 1 else pieces[0].view(problem.q.shape)
+    batch, rest = problem.q.shape[:-3], problem.q.shape[-3:]
+    folded = [size for axis, size in enumerate(batch) if axis not in looped]
+    whole = torch.stack(pieces) if looped else pieces[0]
+    return whole.view(*(batch[axis] for axis in looped), *folded, *rest).movedim(tuple(range(len(looped))), tuple(looped))
 
 
 def calls(problem: Problem) -> Iterator[tuple[tuple[int | slice, ...], Tensor | None]]:
@@ -113,10 +132,10 @@ def calls(problem: Problem) -> Iterator[tuple[tuple[int | slice, ...], Tensor | 
         return
     for index in product(*(range(batch[axis]) for axis in varying)):
         place = dict(zip(varying, index, strict=True))
-        entry = tuple(slice(place[axis], place[axis] + 1) if axis in place else slice(None) for axis in range(len(batch)))
+        entry = tuple(slice(place[axis], place[axis] + 1) if axis in place else ALL for axis in range(len(batch)))
 
         def at(x: Tensor, entry: tuple[slice, ...] = entry) -> Tensor:
-            return take(x, (*entry, *[slice(None)] * (x.dim() - len(entry))))
+            return take(x, (*entry, *[ALL] * (x.dim() - len(entry))))
 
         yield entry, added([at(bias) for bias in p.biases], None if mask is None else at(mask), p.accumulate)
 

@@ -19,7 +19,7 @@ from torch import Tensor
 
 Window = tuple[slice, ...]
 
-TILE = 2**20  # logits per tile: 4 MiB in float32, about a second-level cache; larger was slower on the CPUs measured (benchmarks/attention.py)
+TILE = 2**20  # logits per tile: 4 MiB in float32, about a second-level cache; larger was slower on the CPUs of benchmarks/attention.py
 KEYS = 1024  # keys per tile at most, so that a long row is also cut along its keys
 
 
@@ -115,14 +115,16 @@ def gradients(problem: Problem, out: Tensor, lse: Tensor, grad_out: Tensor, grad
     grads = [torch.zeros_like(x, dtype=p.accumulate) if want and x is not None else None for x, want in zip(inputs, wanted, strict=True)]
     dq, dk, dv, dpair, dpair_queries, *dbiases = grads
     lse = lse.masked_fill(lse == -torch.inf, 0.0)  # an empty row: exp(-inf - 0) = 0
-    correction = grad_lse - (out.to(p.accumulate) * grad_out).sum(-1)
-    if pair_out is not None and grad_pair_out is not None:
-        correction -= (pair_out.to(p.accumulate) * grad_pair_out).sum(-1)
 
     row_windows, key_spans = p.tiles()
     for rows in row_windows:
         to_rows = (*rows, ALL)
         g = take(grad_out, to_rows).to(p.accumulate)
+        correction = take(grad_lse, rows) - (take(out, to_rows) * g).sum(-1)
+        g_pair = None
+        if pair_out is not None and grad_pair_out is not None:
+            g_pair = take(grad_pair_out, to_rows).to(p.accumulate)
+            correction -= (take(pair_out, to_rows) * g_pair).sum(-1)
         for keys in key_spans:
             to_keys = (*rows[:-1], keys, ALL)
             weights = p.logits(rows, keys)
@@ -133,11 +135,10 @@ def gradients(problem: Problem, out: Tensor, lse: Tensor, grad_out: Tensor, grad
             if p.pair is not None:
                 pair = p.pair_tile(rows, keys)
                 to_pair = (*rows[:-2], rows[-1], keys, ALL)
-                if grad_pair_out is not None:
-                    g_pair = take(grad_pair_out, to_rows).to(p.accumulate)
+                if g_pair is not None:
                     dlogits += torch.einsum("...hqc,...qkc->...hqk", g_pair, pair)
                     add_shared(dpair, to_pair, "...hqk,...hqc->...qkc", weights, g_pair)
-            dlogits += take(correction, rows).unsqueeze(-1)
+            dlogits += correction.unsqueeze(-1)
             dlogits *= weights
             for dbias in dbiases:
                 if dbias is not None:
