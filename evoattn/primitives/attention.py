@@ -10,12 +10,12 @@ from typing import Any
 import torch
 from einops import rearrange
 from jaxtyping import Bool, Float
-from torch import Tensor, nn
+from torch import Tensor
 
 from evoattn.config import PairAs, PairMode, check_heads, check_pair_as
-from evoattn.errors import ConfigError
+from evoattn.errors import ConfigError, ShapeError
 from evoattn.execution import Executable
-from evoattn.ops import attention, attention_weights, merge_attention, pair_attention
+from evoattn.ops import attention, merge_attention, pair_attention
 from evoattn.primitives.init import linear
 from evoattn.shapes import check_features
 
@@ -41,13 +41,14 @@ class MultiHeadAttention(Executable):
 
     def __init__(
         self, c_q: int, heads: int, *, c_kv: int | None = None, d_head: int | None = None, q_bias: bool = False, out_bias: bool = True,
-        gated: bool = False, gate_bias: bool = True, c_pair: int | None = None, pair_as: Sequence[PairAs] = (), pair_mode: PairMode = "relative",
+        gated: bool = False, gate_bias: bool = True, c_pair: int | None = None, pair_as: Sequence[PairAs] = (),
+        pair_mode: PairMode = "relative",
     ) -> None:  # fmt: skip
         super().__init__()
         if d_head is None:
             check_heads(type(self).__name__, "c_q", c_q, "heads", heads)
         check_pair_as(type(self).__name__, tuple(pair_as), pair_mode)
-        self.c_q, self.c_kv, self.heads = c_q, c_kv or c_q, heads
+        self.c_q, self.c_kv, self.heads, self.c_pair = c_q, c_kv or c_q, heads, c_pair
         self.d_head = d_head or c_q // heads
         self.pair_mode = pair_mode
         width = heads * self.d_head
@@ -76,18 +77,19 @@ class MultiHeadAttention(Executable):
         context = x if context is None else context
         check_features(owner, "input", x, ["q", "c_q"], self.c_q)
         check_features(owner, "context", context, ["k", "c_kv"], self.c_kv)
-        q, k, v = (rearrange(layer(y), "... l (h d) -> ... l h d", h=self.heads) for layer, y in ((self.q, x), (self.k, context), (self.v, context)))
+        projected = (self.q(x), self.k(context), self.v(context))
+        q, k, v = (rearrange(y, "... l (h d) -> ... l h d", h=self.heads) for y in projected)
         biases = [bias.to(q.dtype) for bias in biases]
         if self.pair_k is None and self.pair_v is None:
             if self.look is not None:
                 self.look(q, k, biases=biases, mask=mask)
             out = attention(q, k, v, biases=biases, mask=mask, backend=self.execution.backend)
-        elif pair is None:
-            raise ConfigError(f"{owner}: built with pair features as keys or values, called without pair=.")
-        elif self.pair_mode == "relative":
-            out = self._relative(q, k, v, biases, mask, pair.to(q.dtype))
         else:
-            out = self._appended(q, k, v, biases, mask, pair.to(q.dtype))
+            if pair is None:
+                raise ConfigError(f"{owner}: built with pair features as keys or values, called without pair=.")
+            check_features(owner, "pair", pair, ["q", "k", "c_pair"], self.c_pair or 0)
+            attend = self._relative if self.pair_mode == "relative" else self._appended
+            out = attend(q, k, v, biases, mask, pair.to(q.dtype))
         average = rearrange(out, "... l h d -> ... l (h d)")
         return self.out(average if self.gate is None else torch.sigmoid(self.gate(x)) * average)
 
@@ -101,6 +103,12 @@ class MultiHeadAttention(Executable):
 
     def _appended(self, q: Tensor, k: Tensor, v: Tensor, biases: list[Tensor], mask: Tensor | None, pair: Tensor) -> Tensor:
         """Keys z_i1 .. z_iN beside the others: the residue i becomes a batch axis, the rows that share it the queries, z the one head."""
+        if pair.dim() != q.dim() or q.dim() < 4 or pair.shape[-4] != 1:
+            raise ShapeError(
+                f"{type(self).__name__}: pair has shape {tuple(pair.shape)} for queries {tuple(q.shape)}; in pair_mode 'appended' it is "
+                "[*batch, 1, q, k, c_pair] of the same rank, shared by the rows (the last batch axis) of the input. "
+                "Give a single row its axis: x[..., None, :, :]."
+            )
         pair_queries = self._fold_keys(q)
         assert pair_queries is not None
         if self.look is not None:

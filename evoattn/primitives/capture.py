@@ -7,7 +7,7 @@ from fnmatch import fnmatch
 import torch
 from torch import Tensor, nn
 
-from evoattn.errors import ConfigError
+from evoattn.errors import ConfigError, ShapeError
 from evoattn.ops import attention_weights
 from evoattn.primitives.attention import GlobalGatedAttention, MultiHeadAttention
 
@@ -31,12 +31,13 @@ def capture_attention(
             attention, the first residue of the triangle around the starting node (the last one around the ending node).
 
     Raises:
-        ConfigError: no attention module matches `layers`. ShapeError: a head is out of range.
+        ConfigError: no attention module matches `layers`. ShapeError: a head, or `index`, is out of range.
     """
     found = {name: module for name, module in model.named_modules() if isinstance(module, ATTENTION_MODULES) and _wanted(name, layers)}
     if not found:
         there = [name for name, module in model.named_modules() if isinstance(module, ATTENTION_MODULES)]
-        raise ConfigError(f"capture_attention: no attention module matches {layers}; there are {', '.join(there[:12])}{' ...' if len(there) > 12 else ''}.")
+        listed = ", ".join(there[:12]) + (" ..." if len(there) > 12 else "")
+        raise ConfigError(f"capture_attention: no attention module matches {layers}; there are {listed or 'none in this model'}.")
     maps: dict[str, Tensor] = {}
     try:
         for name, module in found.items():
@@ -58,12 +59,15 @@ def _looker(maps: dict[str, Tensor], name: str, heads: Sequence[int] | None, ind
         pair_queries: Tensor | None = None, appended: bool = False, heads_as_queries: bool = False,
     ) -> None:  # fmt: skip
         batch_rank = q.dim() - 3
+        entries = q.shape[batch_rank - 1] if batch_rank else 1
+        if not -entries <= index < entries:
+            raise ShapeError(f"capture_attention: index {index} is out of range for {name!r}; its last batch axis has {entries} entries.")
 
         def at(x: Tensor) -> Tensor:
             """The entry `index` of the last batch axis, kept as an axis of size 1."""
             if batch_rank == 0 or x.shape[batch_rank - 1] == 1:
                 return x
-            return x.narrow(batch_rank - 1, index % x.shape[batch_rank - 1], 1)
+            return x.narrow(batch_rank - 1, index % entries, 1)
 
         q, k, biases = at(q), at(k), [at(bias) for bias in biases]
         mask = None if mask is None else at(mask)

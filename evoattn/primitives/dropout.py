@@ -33,7 +33,7 @@ class SharedDropout(nn.Module):
         shape = list(x.shape)
         shape[AXES[self.over]] = 1
         kept = torch.rand(shape, device=x.device, dtype=torch.float32) >= self.rate
-        return x * (kept / (1.0 - self.rate)).to(x.dtype)
+        return x * (kept.to(x.dtype) / (1.0 - self.rate))
 
     def extra_repr(self) -> str:
         return f"{self.rate}, over={self.over!r}"
