@@ -10,13 +10,12 @@ from jaxtyping import Bool, Int32, UInt8
 
 from evoattn.errors import ConfigError, MSAError
 from evoattn.io.formats import RECORDS, Record, chains, load, sniff
-from evoattn.io.msa import MSA, MSAAccount
+from evoattn.io.msa import MSA, MSAAccount, SparseLetters
 from evoattn.io.residues import CODE_OF_BYTE, GAP, READ_AS, refuse_invalid
 
 _LOWER: Final = b"abcdefghijklmnopqrstuvwxyz"
 # Secondary structure and solvent accessibility, which HH-suite stores as records among the sequences.
 _ANNOTATION: Final = ("ss_pred", "ss_conf", "ss_dssp", "sa_dssp", "sa_pred", "aa_pred", "aa_dssp")
-_ROWS_AT_ONCE: Final = 1024  # bounds the temporary arrays of a deep and wide alignment
 
 
 def read_msa(path: str | PathLike[str], *, max_rows: int | None = None) -> MSA:
@@ -72,12 +71,13 @@ def _read(path: Path, max_rows: int | None) -> MSA:
     _refuse_invalid_rows(records)
     if not records[0].text.translate(None, b"-."):
         raise MSAError(f"the query, {_row(1, records[0])}, has no residue. Put the sequence that the columns belong to first.")
-    columns, inserted, trailing = _a3m_columns(records) if kind == "a3m" else _aligned_columns(records)
+    columns, _, _ = _a3m_columns(records) if kind == "a3m" else _aligned_columns(records)
 
     is_match = CODE_OF_BYTE[columns[0]] != GAP
     _refuse_nucleotides(columns[0][is_match].tobytes())
     notes += _query_notes(records[0], kind, n_gaps=int((~is_match).sum()))
-    columns, deletions, trailing = _anchored(columns, inserted, trailing, is_match)
+    insertions = SparseLetters.of_rows(_inserted_letters(record.text, kind, is_match) for record in records)
+    columns = columns[:, is_match]
     residues = CODE_OF_BYTE[columns]
     if repeats := len(residues) - len({row.tobytes() for row in residues}):
         notes.append(f"rows that repeat an earlier row, insertions aside (kept): {repeats}")
@@ -93,8 +93,7 @@ def _read(path: Path, max_rows: int | None) -> MSA:
         names=tuple(record.name for record in records),
         descriptions=tuple(record.description for record in records),
         residues=residues,
-        deletions=deletions,
-        trailing=trailing,
+        insertions=insertions,
         account=account,
         format=kind,
         source=str(path),
@@ -200,26 +199,21 @@ def _refuse_ragged(records: Sequence[Record], widths: Sequence[int]) -> None:
     raise MSAError(message)
 
 
-def _anchored(
-    columns: UInt8[np.ndarray, "s columns"],
-    inserted: Int32[np.ndarray, "s columns"],
-    trailing: Int32[np.ndarray, " s"],
-    is_match: Bool[np.ndarray, " columns"],
-) -> tuple[UInt8[np.ndarray, "s n"], Int32[np.ndarray, "s n"], Int32[np.ndarray, " s"]]:
-    """Keep the columns that match the query, and count the letters of all others as insertions."""
-    if is_match.all():
-        return columns, np.ascontiguousarray(inserted), trailing
-    match = np.flatnonzero(is_match)
-    starts = np.concatenate([[0], match[:-1] + 1])  # each match column closes the stretch that is counted to its left
-    end = match[-1] + 1
-    deletions = np.empty((len(columns), len(match)), dtype=np.int32)
-    trailing = trailing.copy()
-    for i in range(0, len(columns), _ROWS_AT_ONCE):
-        rows = slice(i, i + _ROWS_AT_ONCE)
-        counts = inserted[rows] + ((CODE_OF_BYTE[columns[rows]] != GAP) & ~is_match)
-        deletions[rows] = np.add.reduceat(counts[:, :end], starts, axis=1)
-        trailing[rows] += counts[:, end:].sum(axis=1, dtype=np.int32)
-    return columns[:, match], deletions, trailing
+def _inserted_letters(text: bytes, kind: str, is_match: Bool[np.ndarray, " columns"]) -> list[tuple[int, str]]:
+    """The letters of a row that stand in no column of the result, each with the column it is left of."""
+    found, column, kept = [], 0, 0
+    for letter in text.decode():
+        if kind == "a3m" and letter == ".":
+            continue
+        if kind == "a3m" and letter.islower():
+            found.append((kept, letter.upper()))
+            continue
+        if is_match[column]:
+            kept += 1
+        elif letter not in "-.":
+            found.append((kept, letter.upper()))
+        column += 1
+    return found
 
 
 def _mapped(columns: UInt8[np.ndarray, "s n"]) -> dict[str, int]:

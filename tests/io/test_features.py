@@ -7,18 +7,17 @@ import pytest
 import torch
 
 from evoattn.errors import ConfigError, MSAError
-from evoattn.io import MSA, MSAAccount, features, make_features
+from evoattn.io import MSA, MSAAccount, SparseLetters, features, make_features
 from evoattn.io.residues import encode
 
 
 def alignment(texts: list[str], deletions: np.ndarray | None = None, **changes: object) -> MSA:
-    n_seq, n_res = len(texts), len(texts[0])
+    n_seq = len(texts)
     return MSA(
         names=("r",) * n_seq,
         descriptions=("",) * n_seq,
         residues=np.stack([encode(text) for text in texts]),
-        deletions=np.zeros((n_seq, n_res), np.int32) if deletions is None else deletions.astype(np.int32),
-        trailing=np.zeros(n_seq, np.int32),
+        insertions=SparseLetters.none(n_seq) if deletions is None else SparseLetters.of_counts(deletions.astype(np.int32)),
         account=MSAAccount(rows_in=n_seq, rows_kept=n_seq),
         **changes,
     )

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from evoattn.errors import ConfigError, MSAError
-from evoattn.io import MSA, MSAAccount, select_rows
+from evoattn.io import MSA, MSAAccount, SparseLetters, select_rows
 
 
 def alignment(n_seq: int = 5, n_res: int = 3, **changes: object) -> MSA:
@@ -15,8 +15,7 @@ def alignment(n_seq: int = 5, n_res: int = 3, **changes: object) -> MSA:
         "names": tuple(f"r{i}" for i in range(n_seq)),
         "descriptions": tuple(f"row {i}" for i in range(n_seq)),
         "residues": (cells % 22).astype(np.uint8),
-        "deletions": cells.astype(np.int32),
-        "trailing": np.arange(n_seq, dtype=np.int32),
+        "insertions": SparseLetters.of_counts(cells.astype(np.int32), np.arange(n_seq, dtype=np.int32)),
         "account": MSAAccount(rows_in=n_seq, rows_kept=n_seq),
         "format": "a3m",
         "source": "x.a3m",
@@ -37,9 +36,11 @@ def test_properties_and_repr() -> None:
     ("changes", "message"),
     [
         ({"names": ("a",)}, r"sizes \(1, 5, 5\)"),
-        ({"trailing": np.zeros(4, np.int32)}, r"sizes \(5, 5, 4\)"),
-        ({"deletions": np.zeros((5, 2), np.int32)}, r"and \(5, 2\); residues of shape \(5, 3\)"),
-        ({"residues": np.full((5, 3), 23, np.uint8)}, "hold the code 23; allowed are 0..22"),
+        ({"insertions": SparseLetters.none(4)}, r"sizes \(5, 5, 4\); residues of shape \(5, 3\)"),
+        ({"insertions": SparseLetters.of_rows([[(4, "A")], [], [], [], []])}, r"columns 0\.\.3, and at 3 after the last; got 4"),
+        ({"residues": np.full((5, 3), 23, np.uint8)}, r"hold the code 23; of protein 0\.\.22 are allowed"),
+        ({"alphabet": "rna"}, r"hold the code 0; of rna 21\.\.30 are allowed"),
+        ({"alphabet": "xna"}, "alphabet is 'xna'; allowed are protein, rna, dna"),
         ({"chain_lengths": (2, 2), "chain_copies": (1, 1)}, "add up to 4, but the query has 3 residues"),
     ],
 )
