@@ -23,6 +23,7 @@ LAYERS = [
     ["blocks"],
     ["stacks"],
     ["model", "memory", "weights", "io", "parallel", "train"],
+    ["runs"],
     ["cli"],
     ["__init__", "__main__"],
 ]

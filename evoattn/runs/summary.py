@@ -1,0 +1,89 @@
+"""A run in words."""
+
+from textwrap import wrap
+from typing import Any, Final
+
+WIDTH: Final = 120
+INDENT: Final = 12
+
+
+def summary(record: dict[str, Any]) -> str:
+    """What a person wants to know of a run, from its record (see :func:`evoattn.runs.run`)."""
+    sections = [
+        ("Input", _input(record["input"])),
+        ("Rows", [f"{record['rows']['kept']:,} of {record['input']['rows']:,}: {record['rows']['rule']}."]),
+        ("Model", _model(record["model"], record["execution"])),
+        ("Parameters", _parameters(record["model"]["weights"])),
+        ("Attention", _attention(record["execution"])),
+        ("Time", _time(record["seconds"])),
+        ("Memory", _memory(record["peak_memory_bytes"])),
+        ("Written", _written(record["output"])),
+    ]
+    if record["warnings"]:
+        sections.append(("Notes", record["warnings"]))
+    return "\n".join(_section(title, lines) for title, lines in sections)
+
+
+def _section(title: str, lines: list[str]) -> str:
+    wrapped = [piece for line in lines for piece in wrap(line, WIDTH - INDENT, break_on_hyphens=False, break_long_words=False)]
+    return f"{title:<{INDENT}}" + ("\n" + " " * INDENT).join(wrapped)
+
+
+def _input(source: dict[str, Any]) -> list[str]:
+    account = source["account"]
+    size = f"{source['rows']:,} rows x {source['columns']:,} columns"
+    lines = [f"{source['path']} ({source['format']}): {size}, query {source['query']['name']!r}"]
+    lines += [f"rows dropped, {reason}: {count:,}" for reason, count in account["dropped"].items()]
+    if account["mapped"]:
+        lines.append("letters read as another: " + ", ".join(f"{letter} x{count}" for letter, count in account["mapped"].items()))
+    return [*lines, *account["notes"]]
+
+
+def _model(model: dict[str, Any], execution: dict[str, Any]) -> list[str]:
+    config = model["config"]
+    stacks = f"{config['extra']['n_blocks']} extra-MSA + " if config["extra"] else ""
+    recycles = f", {model['recycles']} recycles" if model["recycles"] else ""
+    return [
+        f"{model['preset']}: {stacks}{config['evoformer']['n_blocks']} Evoformer blocks, {model['parameters'] / 1e6:.1f} million "
+        f"parameters, {execution['dtype']} on {execution['device']}, {execution['threads']} threads{recycles}"
+    ]
+
+
+def _parameters(source: dict[str, Any]) -> list[str]:
+    if source["source"] == "random":
+        return [f"RANDOM, seed {source['seed']}: the numbers mean nothing biological. Trained ones come with --weights params_model_*.npz."]
+    account = source["account"]
+    counts = f"{account['used']} arrays used, {account['unexpected']} of the trunk unused or in part, {account['outside']} outside it"
+    return [f"{source['source']}: {counts}"]
+
+
+def _attention(execution: dict[str, Any]) -> list[str]:
+    """One line for each stack, backend and reason, with the kinds of attention that share them."""
+    groups: dict[tuple[str, str, str], list[str]] = {}
+    for call in execution["attention"]:
+        groups.setdefault((call["stack"], call["backend"], _why(call, execution["backend"])), []).append(call["kind"])
+    return [f"{backend} in the {stack} for {'; '.join(kinds)} ({why})" for (stack, backend, why), kinds in groups.items()]
+
+
+def _why(call: dict[str, Any], asked: str) -> str:
+    if asked != "auto":
+        return "asked for by name"
+    passed_over = []
+    for name, reasons in call["reasons_against"].items():
+        if name == call["backend"]:
+            break
+        passed_over.append(f"not {name}: {'; '.join(reasons)}")
+    return " and ".join(passed_over) or "the first choice, and nothing against it"
+
+
+def _time(seconds: dict[str, float]) -> list[str]:
+    return [f"{sum(seconds.values()):.1f} s: " + ", ".join(f"{stage} {spent:.1f}" for stage, spent in seconds.items())]
+
+
+def _memory(peak: dict[str, int]) -> list[str]:
+    return [", ".join(f"{size / 2**30:.2f} GiB at most ({where})" for where, size in peak.items()) or "not known on this system"]
+
+
+def _written(output: dict[str, Any]) -> list[str]:
+    shapes = ", ".join(f"{name} {tensor['shape']}" for name, tensor in output["tensors"].items())
+    return [output["folder"], *(f"{name}: {shapes}" if name.startswith("representations") else name for name in output["files"])]
