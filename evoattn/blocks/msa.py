@@ -39,9 +39,8 @@ class MSARowAttention(PairInputBlock):
     ) -> Float[Tensor, "*batch s n c_m"]:
         """delta of m. The MSA mask hides keys; the pair mask only keeps non-finite entries of z at masked places out."""
         check_features("MSARowAttention", "m", m, ["N_seq", "N_res", "c_m"], self.c_m)
-        check_features("MSARowAttention", "z", z, ["N_res", "N_res", "c_z"], self.c_z)
         check_mask("MSARowAttention", "msa_mask", msa_mask, m.shape[:-1], ["N_seq", "N_res"])
-        check_mask("MSARowAttention", "pair_mask", pair_mask, z.shape[:-1], ["N_res", "N_res"])
+        self.check_pair(z, pair_mask, "m", m, batch=m.shape[:-3])
         biases, pair = self.pair_inputs(z, pair_mask)
         keys = None if msa_mask is None else rearrange(msa_mask, "... s k -> ... s 1 1 k")
         return self.attn(self.norm(hide_nonfinite(m, msa_mask)), biases=biases, mask=keys, pair=pair)
@@ -56,7 +55,9 @@ class MSAColumnAttention(nn.Module):
         self.norm = nn.LayerNorm(c_m)
         self.attn = GatedAttention(c_m, heads)
 
-    def forward(self, m: Float[Tensor, "*batch s n c_m"], msa_mask: Bool[Tensor, "*batch s n"] | None = None) -> Float[Tensor, "*batch s n c_m"]:
+    def forward(
+        self, m: Float[Tensor, "*batch s n c_m"], msa_mask: Bool[Tensor, "*batch s n"] | None = None
+    ) -> Float[Tensor, "*batch s n c_m"]:
         columns, mask = _columns("MSAColumnAttention", m, msa_mask, self.c_m)
         keys = None if mask is None else rearrange(mask, "... n s -> ... n 1 1 s")
         return rearrange(self.attn(self.norm(columns), mask=keys), "... n s c -> ... s n c")
@@ -71,13 +72,23 @@ class MSAGlobalColumnAttention(nn.Module):
         self.norm = nn.LayerNorm(c_m)
         self.attn = GlobalGatedAttention(c_m, heads)
 
-    def forward(self, m: Float[Tensor, "*batch s n c_m"], msa_mask: Bool[Tensor, "*batch s n"] | None = None) -> Float[Tensor, "*batch s n c_m"]:
+    def forward(
+        self, m: Float[Tensor, "*batch s n c_m"], msa_mask: Bool[Tensor, "*batch s n"] | None = None
+    ) -> Float[Tensor, "*batch s n c_m"]:
         columns, mask = _columns("MSAGlobalColumnAttention", m, msa_mask, self.c_m)
         return rearrange(self.attn(self.norm(columns), mask), "... n s c -> ... s n c")
 
 
 class MSATransition(Transition):
     """Two-layer network on every entry of the MSA representation (AlphaFold 2 supplement, algorithm 9)."""
+
+    def forward(
+        self, m: Float[Tensor, "*batch s n c_m"], msa_mask: Bool[Tensor, "*batch s n"] | None = None
+    ) -> Float[Tensor, "*batch s n c_m"]:
+        """delta of m. The mask only keeps non-finite entries at masked places out, as AlphaFold 2 uses none here."""
+        check_features("MSATransition", "m", m, ["N_seq", "N_res", "c_m"], self.norm.normalized_shape[0])
+        check_mask("MSATransition", "msa_mask", msa_mask, m.shape[:-1], ["N_seq", "N_res"])
+        return super().forward(m, msa_mask)
 
 
 def _columns(owner: str, m: MSA, msa_mask: MSAMask | None, c_m: int) -> tuple[Tensor, Tensor | None]:
@@ -86,5 +97,3 @@ def _columns(owner: str, m: MSA, msa_mask: MSAMask | None, c_m: int) -> tuple[Te
     check_mask(owner, "msa_mask", msa_mask, m.shape[:-1], ["N_seq", "N_res"])
     mask = None if msa_mask is None else rearrange(msa_mask, "... s n -> ... n s")
     return rearrange(hide_nonfinite(m, msa_mask), "... s n c -> ... n s c"), mask
-
-

@@ -28,7 +28,9 @@ class OuterProductMean(nn.Module):
         self.right = linear(c_m, c_hidden)
         self.out = linear(c_hidden * c_hidden, c_z, init="final")
 
-    def forward(self, m: Float[Tensor, "*batch s n c_m"], msa_mask: Bool[Tensor, "*batch s n"] | None = None) -> Float[Tensor, "*batch n n c_z"]:
+    def forward(
+        self, m: Float[Tensor, "*batch s n c_m"], msa_mask: Bool[Tensor, "*batch s n"] | None = None
+    ) -> Float[Tensor, "*batch n n c_z"]:
         check_features("OuterProductMean", "m", m, ["N_seq", "N_res", "c_m"], self.c_m)
         check_mask("OuterProductMean", "msa_mask", msa_mask, m.shape[:-1], ["N_seq", "N_res"])
         x = self.norm(hide_nonfinite(m, msa_mask))

@@ -37,7 +37,9 @@ class TriangleMultiplication(nn.Module):
         self.out = linear(c_hidden, c_z, init="final")
         self.out_gate = linear(c_z, c_z, init="gating")
 
-    def forward(self, z: Float[Tensor, "*batch n n c_z"], pair_mask: Bool[Tensor, "*batch n n"] | None = None) -> Float[Tensor, "*batch n n c_z"]:
+    def forward(
+        self, z: Float[Tensor, "*batch n n c_z"], pair_mask: Bool[Tensor, "*batch n n"] | None = None
+    ) -> Float[Tensor, "*batch n n c_z"]:
         x = self.norm_in(_entry(self, z, pair_mask))
         ab = torch.sigmoid(self.gate(x)) * self.proj(x)
         if pair_mask is not None:
@@ -62,8 +64,9 @@ class TriangleAttention(nn.Module):
     """
 
     def __init__(
-        self, c_z: int, heads: int, *, node: Literal["starting", "ending"], pair_as: Sequence[PairAs] = ("bias",), pair_mode: PairMode = "relative"
-    ) -> None:
+        self, c_z: int, heads: int, *, node: Literal["starting", "ending"], pair_as: Sequence[PairAs] = ("bias",),
+        pair_mode: PairMode = "relative",
+    ) -> None:  # fmt: skip
         super().__init__()
         if node not in ("starting", "ending"):
             raise ConfigError(f"TriangleAttention: node is {node!r}; allowed are 'starting' and 'ending'.")
@@ -72,7 +75,9 @@ class TriangleAttention(nn.Module):
         self.pair_bias = linear(c_z, heads, bias=False, init="normal") if "bias" in pair_as else None
         self.attn = GatedAttention(c_z, heads, c_pair=c_z, pair_as=pair_as, pair_mode=pair_mode)
 
-    def forward(self, z: Float[Tensor, "*batch n n c_z"], pair_mask: Bool[Tensor, "*batch n n"] | None = None) -> Float[Tensor, "*batch n n c_z"]:
+    def forward(
+        self, z: Float[Tensor, "*batch n n c_z"], pair_mask: Bool[Tensor, "*batch n n"] | None = None
+    ) -> Float[Tensor, "*batch n n c_z"]:
         x = _entry(self, z, pair_mask)
         if self.node == "ending":
             x = rearrange(x, "... i j c -> ... j i c")
@@ -86,6 +91,14 @@ class TriangleAttention(nn.Module):
 
 class PairTransition(Transition):
     """Two-layer network on every entry of the pair representation (AlphaFold 2 supplement, algorithm 15)."""
+
+    def forward(
+        self, z: Float[Tensor, "*batch n n c_z"], pair_mask: Bool[Tensor, "*batch n n"] | None = None
+    ) -> Float[Tensor, "*batch n n c_z"]:
+        """delta of z. The mask only keeps non-finite entries at masked places out, as AlphaFold 2 uses none here."""
+        check_features("PairTransition", "z", z, ["N_res", "N_res", "c_z"], self.norm.normalized_shape[0])
+        check_mask("PairTransition", "pair_mask", pair_mask, z.shape[:-1], ["N_res", "N_res"])
+        return super().forward(z, pair_mask)
 
 
 def _entry(block: TriangleMultiplication | TriangleAttention, z: Pair, pair_mask: PairMask | None) -> Tensor:

@@ -7,9 +7,10 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from evoattn.config import PairAs
+from evoattn.errors import ShapeError
 from evoattn.ops import hide_nonfinite
 from evoattn.primitives import linear
-from evoattn.shapes import Pair, PairMask
+from evoattn.shapes import Pair, PairMask, check_features, check_mask
 
 
 class PairInputBlock(nn.Module):
@@ -20,6 +21,22 @@ class PairInputBlock(nn.Module):
         self.c_z = c_z
         self.pair_norm = nn.LayerNorm(c_z) if pair_as else None
         self.pair_bias = linear(c_z, heads, bias=False, init=bias_init) if "bias" in pair_as else None
+
+    def check_pair(self, z: Pair, pair_mask: PairMask | None, name: str, x: Tensor, batch: Sequence[int]) -> None:
+        """Check z and its mask, and that z has the residues of `x` (called `name`), its last axis but one, and its batch axes.
+
+        Raises:
+            ShapeError: saying which does not fit.
+        """
+        owner = type(self).__name__
+        check_features(owner, "z", z, ["N_res", "N_res", "c_z"], self.c_z)
+        expected = (*batch, x.shape[-2], x.shape[-2], self.c_z)
+        if tuple(z.shape) != expected:
+            raise ShapeError(
+                f"{owner}: z has shape {tuple(z.shape)}, which does not fit {name} {tuple(x.shape)}; expected [*batch, N_res, N_res, c_z] "
+                f"= {expected}, with the residues and batch axes of {name}. To share one z over a batch, expand it (z.expand is a view)."
+            )
+        check_mask(owner, "pair_mask", pair_mask, z.shape[:-1], ["N_res", "N_res"])
 
     def pair_inputs(
         self, z: Pair, pair_mask: PairMask | None

@@ -40,9 +40,8 @@ class AttentionPairBias(PairInputBlock):
     ) -> Float[Tensor, "*batch n c_s"]:
         """delta of s. `mask` hides keys; the pair mask only keeps non-finite entries of z at masked places out."""
         check_features("AttentionPairBias", "s", s, ["N_res", "c_s"], self.c_s)
-        check_features("AttentionPairBias", "z", z, ["N_res", "N_res", "c_z"], self.c_z)
         check_mask("AttentionPairBias", "mask", mask, s.shape[:-1], ["N_res"])
-        check_mask("AttentionPairBias", "pair_mask", pair_mask, z.shape[:-1], ["N_res", "N_res"])
+        self.check_pair(z, pair_mask, "s", s, batch=s.shape[:-2])
         biases, pair = self.pair_inputs(z, pair_mask)
         keys = None if mask is None else rearrange(mask, "... k -> ... 1 1 1 k")
         x = rearrange(self.norm(hide_nonfinite(s, mask)), "... n c -> ... 1 n c")  # as the only row of an alignment
