@@ -1,0 +1,64 @@
+"""OuterProductMean: AlphaFold 2 supplement, algorithm 10."""
+
+from typing import ClassVar
+
+import pytest
+import torch
+from torch import nn
+
+from evoattn import OuterProductMean
+from evoattn.ops import pairwise
+from tests.blocks import oracles
+from tests.blocks.common import Case, assert_same
+from tests.blocks.contract import BlockTests, GoldenTests, Run, exchanged, scaled, without_mask
+
+
+def never_divided(block: nn.Module) -> Run:
+    return lambda m, mask: block(m, mask) * (mask.float().mT @ mask.float() + block.eps).unsqueeze(-1)
+
+
+def divided_by_all_sequences(block: nn.Module) -> Run:
+    return lambda m, mask: never_divided(block)(m, mask) / len(m)
+
+
+class TestOuterProductMean(BlockTests, GoldenTests):
+    cases = (Case("as published", lambda: OuterProductMean(8, 6, 3), oracles.outer_product_mean, ("m",), ("msa_mask",), "z"),)
+    golden_keys = ("outer_product_mean",)
+    mutants: ClassVar = {
+        "a and b exchanged": exchanged("left", "right"),
+        "division dropped": never_divided,
+        "divided by all sequences": divided_by_all_sequences,
+        "mask dropped": without_mask,
+        "bias dropped": scaled("out.bias", 0.0),
+        "a scaled by 1.02": scaled("left.weight"),
+    }
+
+    def golden_block(self) -> OuterProductMean:
+        return OuterProductMean(32, 24, 10)
+
+    def test_i_is_a_and_j_is_b(self) -> None:
+        """a is 1 at (sequence 0, residue 0), b at (sequence 0, residue 2): their product is at (0, 2), halved by the second sequence."""
+        block = OuterProductMean(2, 1, 1, eps=0.0)
+        block.norm = nn.Identity()
+        block.left.weight.data, block.right.weight.data = torch.tensor([[1.0, 0.0]]), torch.tensor([[0.0, 1.0]])
+        block.out.weight.data = torch.ones(1, 1)
+        m = torch.zeros(2, 3, 2)
+        m[0, 0, 0] = m[0, 2, 1] = 1.0
+        expected = torch.zeros(3, 3)
+        expected[0, 2] = 0.5
+        assert torch.equal(block(m)[..., 0], expected)
+
+    def test_pairs_that_no_sequence_covers_get_the_bias_over_eps(self) -> None:
+        (case,) = self.cases
+        block, (m,) = case.block(), case.draw()
+        out = block(m, torch.zeros(m.shape[:-1], dtype=torch.bool))
+        assert torch.allclose(out, (block.out.bias / block.eps).expand_as(out), rtol=1e-12, atol=0.0)
+
+    def test_blocks_of_rows_change_nothing(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Inputs this small fit one block; forced through blocks of one and of four rows, forward and backward."""
+        (case,) = self.cases
+        whole = case.evaluate(case.block(), case.draw(2), case.draw_masks(2), case.cotangent(2))
+        per_row = 2 * case.draw()[0].shape[1] * 9
+        for rows in (1, 4):
+            monkeypatch.setattr(pairwise, "OUTER_TILE", rows * per_row)
+            assert_same(case.evaluate(case.block(), case.draw(2), case.draw_masks(2), case.cotangent(2)), whole)

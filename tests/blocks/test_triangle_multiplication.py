@@ -1,0 +1,85 @@
+"""TriangleMultiplication: AlphaFold 2 supplement, algorithms 11 (outgoing edges) and 12 (incoming edges)."""
+
+import functools
+from typing import ClassVar
+
+import pytest
+import torch
+from torch import nn
+
+from evoattn import TriangleMultiplication
+from tests.blocks import oracles
+from tests.blocks.common import Case
+from tests.blocks.contract import BlockTests, GoldenTests, Run, assert_refused, scaled, without_mask
+
+
+def case(direction: str) -> Case:
+    make = functools.partial(TriangleMultiplication, 6, 4, direction=direction)
+    return Case(direction, make, functools.partial(oracles.triangle_multiplication, direction=direction), ("z",), ("pair_mask",), "z")
+
+
+def a_and_b_exchanged(block: nn.Module) -> Run:
+    for layer in (block.proj, block.gate):
+        for parameter in layer.parameters():
+            parameter.data = torch.cat(list(parameter.data.chunk(2))[::-1])
+    return block
+
+
+def other_direction(block: nn.Module) -> Run:
+    block.direction = "incoming" if block.direction == "outgoing" else "outgoing"
+    return block
+
+
+def ungated(block: nn.Module) -> Run:
+    block.out_gate.weight.data.zero_()
+    block.out_gate.bias.data.fill_(40.0)
+    return block
+
+
+MUTANTS = {
+    "a and b exchanged": a_and_b_exchanged,
+    "other direction": other_direction,
+    "ungated": ungated,
+    "mask dropped": without_mask,
+    "output scaled by 1.02": scaled("out.weight"),
+    "gate of a and b scaled by 1.02": scaled("gate.weight"),
+}
+
+
+class TestOutgoing(BlockTests, GoldenTests):
+    cases = (case("outgoing"),)
+    golden_keys = ("triangle_multiplication_outgoing", "triangle_multiplication_outgoing_fused")
+    mutants: ClassVar = MUTANTS
+
+    def golden_block(self) -> TriangleMultiplication:
+        return TriangleMultiplication(24, 20, direction="outgoing")
+
+
+class TestIncoming(BlockTests, GoldenTests):
+    cases = (case("incoming"),)
+    golden_keys = ("triangle_multiplication_incoming", "triangle_multiplication_incoming_fused")
+    mutants: ClassVar = MUTANTS
+
+    def golden_block(self) -> TriangleMultiplication:
+        return TriangleMultiplication(24, 20, direction="incoming")
+
+
+@pytest.mark.parametrize(("direction", "of_a", "of_b"), [("outgoing", (0, 2), (1, 2)), ("incoming", (2, 0), (2, 1))])
+def test_one_triangle(direction: str, of_a: tuple[int, int], of_b: tuple[int, int]) -> None:
+    """a and b are zero but for one edge each, so the product is zero but at (0, 1): a_02 b_12 for outgoing, a_20 b_21 for incoming."""
+    block = TriangleMultiplication(2, 2, direction=direction)
+    block.norm_in = nn.Identity()
+    block.proj.weight.data.zero_()
+    block.proj.weight.data[0, 0] = block.proj.weight.data[2, 1] = 1.0  # channel 0 of z to a, channel 1 to b
+    for gate in (block.gate, block.out_gate):
+        gate.bias.data.fill_(40.0)  # open
+    block.out.weight.data = torch.eye(2)
+    z = torch.zeros(3, 3, 2)
+    z[(*of_a, 0)] = z[(*of_b, 1)] = 1.0
+    expected = torch.zeros(3, 3)
+    expected[0, 1] = 1.0  # the norm makes (1, -1) of a product of (1, 0), and (0, 0) of none
+    assert torch.equal(block(z)[..., 0].round(decimals=3), expected)
+
+
+def test_an_unknown_direction_is_refused(no_type_checks: None) -> None:
+    assert_refused(lambda: TriangleMultiplication(6, 4, direction="ingoing"), ["'ingoing'", "'outgoing'", "'incoming'"])
