@@ -103,7 +103,7 @@ class FeatureConfig:
         take 252 and 1,152.
         """
         if version not in (1, 2, 3) or model not in range(1, 6):
-            raise ConfigError(f"FeatureConfig.alphafold2_multimer: version {version}, model {model}; there are versions 1 to 3 of models 1 to 5.")
+            raise ConfigError(f"FeatureConfig.alphafold2_multimer: version {version}, model {model}; there are versions 1..3, models 1..5.")
         return cls(
             max_seqs=508 if version == 3 else 252,
             max_extra=2048 if version == 3 and model <= 3 else 1152,

@@ -13,6 +13,7 @@ from evoattn.io.identity import PackedRows
 from evoattn.io.msa import MSA
 from evoattn.io.residues import GAP, UNKNOWN
 
+_UNKNOWN_NUCLEOTIDE = 30
 _SLACK = 1e-4  # hhfilter's: an identity counts as above a bound only if it is so by more than rounding
 _HALF_WINDOW = 25  # columns to either side in which hhfilter's -diff looks for enough rows
 _DIFF_START = 20  # percent: the identity bound at which hhfilter's -diff starts
@@ -142,7 +143,8 @@ def _keep(msa: MSA, kept: Bool[np.ndarray, " s"], reason: str) -> MSA:
 
 
 def _is_residue(msa: MSA) -> Bool[np.ndarray, "s n"]:
-    return (msa.residues != GAP) & (msa.residues != UNKNOWN)
+    """Neither a gap nor unknown (``X`` of a protein, ``N`` of a nucleic acid)."""
+    return ~np.isin(msa.residues, [GAP, UNKNOWN, _UNKNOWN_NUCLEOTIDE])
 
 
 def _above_query_identity(msa: MSA, bound: float) -> Bool[np.ndarray, " s"]:
