@@ -6,12 +6,13 @@ and memory, and does not. It is set on a model from outside with :func:`set_exec
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 from torch import Tensor, nn
 
 from evoattn.errors import ConfigError
 from evoattn.ops import ATTENTION, Backend
+from evoattn.ops.tiles import spans
 
 
 @dataclass(frozen=True)
@@ -69,7 +70,33 @@ def set_execution(model: nn.Module, execution: Execution | None = None, **change
     return model
 
 
+@runtime_checkable
+class SlicedBlock(Protocol):
+    """A block whose update can be made slice by slice: what :func:`update_` needs.
+
+    ``block(x, *inputs)`` is ``block.delta(x, ALL, block.prepare(x, *inputs))``, at once.
+    """
+
+    slices: int
+    """Axis of x along which slices do not depend on each other, once prepared: -3 or -2."""
+
+    def prepare(self, x: Tensor, *inputs: Any) -> Any:
+        """What every slice needs of the whole inputs, before anything is updated."""
+
+    def delta(self, x: Tensor, part: slice, context: Any) -> Tensor:
+        """The update of `x`, which is the slice `part` of the whole."""
+
+
 def update(x: Tensor, block: Callable[..., Tensor], *inputs: Any, drop: Callable[[Tensor], Tensor] | None = None) -> Tensor:
     """x + drop(block(x, *inputs)): the residual update that every stack is written in."""
     delta = block(x, *inputs)
     return x + (delta if drop is None else drop(delta))
+
+
+def update_(x: Tensor, block: SlicedBlock, *inputs: Any, length: int) -> Tensor:
+    """:func:`update` without dropout, in place and in slices of `length`; returns x. No slice sees a half-updated x."""
+    context = block.prepare(x, *inputs)
+    for part in spans(x.shape[block.slices], length):
+        piece = x.narrow(block.slices, part.start, part.stop - part.start)
+        piece += block.delta(piece, part, context)
+    return x

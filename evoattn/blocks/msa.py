@@ -1,5 +1,6 @@
 """Updates of the MSA representation. Every block maps its input to a residual delta."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
 from einops import rearrange
@@ -7,10 +8,11 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from evoattn.blocks.pair_input import PairInputBlock
+from evoattn.blocks.slices import take_part
 from evoattn.config import PairAs, PairMode
 from evoattn.ops import hide_nonfinite
 from evoattn.primitives import GatedAttention, GlobalGatedAttention, Transition
-from evoattn.shapes import MSA, MSAMask, check_features, check_mask
+from evoattn.shapes import check_features, check_mask
 
 
 class MSARowAttention(PairInputBlock):
@@ -26,6 +28,7 @@ class MSARowAttention(PairInputBlock):
 
     def __init__(self, c_m: int, c_z: int, heads: int, *, pair_as: Sequence[PairAs] = ("bias",), pair_mode: PairMode = "relative") -> None:
         super().__init__(c_z, heads, pair_as, bias_init="normal")
+        self.slices = -3
         self.c_m = c_m
         self.norm = nn.LayerNorm(c_m)
         self.attn = GatedAttention(c_m, heads, c_pair=c_z, pair_as=pair_as, pair_mode=pair_mode)
@@ -41,46 +44,79 @@ class MSARowAttention(PairInputBlock):
         check_features("MSARowAttention", "m", m, ["N_seq", "N_res", "c_m"], self.c_m)
         check_mask("MSARowAttention", "msa_mask", msa_mask, m.shape[:-1], ["N_seq", "N_res"])
         self.check_pair(z, pair_mask, "m", m, batch=m.shape[:-3])
-        biases, pair = self.pair_inputs(z, pair_mask)
+        return self._attend(m, *self.pair_inputs(z, pair_mask), msa_mask)
+
+    def prepare(self, m: Tensor, z: Tensor, msa_mask: Tensor | None, pair_mask: Tensor | None) -> tuple[list[Tensor], Tensor | None, Tensor | None]:
+        """What every row needs: the biases and the pair features, and the mask."""
+        return *self.pair_inputs(z, pair_mask), msa_mask
+
+    def delta(self, m: Tensor, part: slice, context: tuple[list[Tensor], Tensor | None, Tensor | None]) -> Tensor:
+        biases, pair, msa_mask = context
+        return self._attend(m, biases, pair, None if msa_mask is None else take_part(msa_mask, part, -2))
+
+    def _attend(self, m: Tensor, biases: list[Tensor], pair: Tensor | None, msa_mask: Tensor | None) -> Tensor:
+        """`m` and its mask may be some of the rows."""
         keys = None if msa_mask is None else rearrange(msa_mask, "... s k -> ... s 1 1 k")
         return self.attn(self.norm(hide_nonfinite(m, msa_mask)), biases=biases, mask=keys, pair=pair)
 
 
-class MSAColumnAttention(nn.Module):
+class ColumnBlock(nn.Module, ABC):
+    """A block that works on each column of the alignment by itself."""
+
+    slices = -2
+
+    def __init__(self, c_m: int) -> None:
+        super().__init__()
+        self.c_m = c_m
+        self.norm = nn.LayerNorm(c_m)
+
+    def forward(
+        self, m: Float[Tensor, "*batch s n c_m"], msa_mask: Bool[Tensor, "*batch s n"] | None = None
+    ) -> Float[Tensor, "*batch s n c_m"]:
+        owner = type(self).__name__
+        check_features(owner, "m", m, ["N_seq", "N_res", "c_m"], self.c_m)
+        check_mask(owner, "msa_mask", msa_mask, m.shape[:-1], ["N_seq", "N_res"])
+        return self._attend(self.norm(hide_nonfinite(m, msa_mask)), msa_mask)
+
+    def prepare(self, m: Tensor, msa_mask: Tensor | None) -> Tensor | None:
+        return msa_mask
+
+    def delta(self, m: Tensor, part: slice, msa_mask: Tensor | None) -> Tensor:
+        mask = None if msa_mask is None else take_part(msa_mask, part, -1)
+        return self._attend(self.norm(hide_nonfinite(m, mask)), mask)
+
+    @abstractmethod
+    def _attend(self, m: Tensor, msa_mask: Tensor | None) -> Tensor:
+        """The attention along the sequences of the normed m, all of its columns or some."""
+
+
+class MSAColumnAttention(ColumnBlock):
     """Column-wise gated self-attention: each residue attends along the sequences (AlphaFold 2 supplement, algorithm 8)."""
 
     def __init__(self, c_m: int, heads: int) -> None:
-        super().__init__()
-        self.c_m = c_m
-        self.norm = nn.LayerNorm(c_m)
-        self.attn = GatedAttention(c_m, heads)
+        super().__init__(c_m)
+        self.attn = GatedAttention(c_m, heads, axis=-3)
 
-    def forward(
-        self, m: Float[Tensor, "*batch s n c_m"], msa_mask: Bool[Tensor, "*batch s n"] | None = None
-    ) -> Float[Tensor, "*batch s n c_m"]:
-        columns, mask = _columns("MSAColumnAttention", m, msa_mask, self.c_m)
-        keys = None if mask is None else rearrange(mask, "... n s -> ... n 1 1 s")
-        return rearrange(self.attn(self.norm(columns), mask=keys), "... n s c -> ... s n c")
+    def _attend(self, m: Tensor, msa_mask: Tensor | None) -> Tensor:
+        return self.attn(m, mask=None if msa_mask is None else rearrange(msa_mask, "... s n -> ... n 1 1 s"))
 
 
-class MSAGlobalColumnAttention(nn.Module):
+class MSAGlobalColumnAttention(ColumnBlock):
     """Column-wise global attention: one query per column, the mean over its sequences (AlphaFold 2 supplement, algorithm 19)."""
 
     def __init__(self, c_m: int, heads: int) -> None:
-        super().__init__()
-        self.c_m = c_m
-        self.norm = nn.LayerNorm(c_m)
+        super().__init__(c_m)
         self.attn = GlobalGatedAttention(c_m, heads)
 
-    def forward(
-        self, m: Float[Tensor, "*batch s n c_m"], msa_mask: Bool[Tensor, "*batch s n"] | None = None
-    ) -> Float[Tensor, "*batch s n c_m"]:
-        columns, mask = _columns("MSAGlobalColumnAttention", m, msa_mask, self.c_m)
-        return rearrange(self.attn(self.norm(columns), mask), "... n s c -> ... s n c")
+    def _attend(self, m: Tensor, msa_mask: Tensor | None) -> Tensor:
+        columns = rearrange(m, "... s n c -> ... n s c")
+        return rearrange(self.attn(columns, None if msa_mask is None else rearrange(msa_mask, "... s n -> ... n s")), "... n s c -> ... s n c")
 
 
 class MSATransition(Transition):
     """Two-layer network on every entry of the MSA representation (AlphaFold 2 supplement, algorithm 9)."""
+
+    slices = -3
 
     def forward(
         self, m: Float[Tensor, "*batch s n c_m"], msa_mask: Bool[Tensor, "*batch s n"] | None = None
@@ -89,11 +125,3 @@ class MSATransition(Transition):
         check_features("MSATransition", "m", m, ["N_seq", "N_res", "c_m"], self.norm.normalized_shape[0])
         check_mask("MSATransition", "msa_mask", msa_mask, m.shape[:-1], ["N_seq", "N_res"])
         return super().forward(m, msa_mask)
-
-
-def _columns(owner: str, m: MSA, msa_mask: MSAMask | None, c_m: int) -> tuple[Tensor, Tensor | None]:
-    """m and its mask with the sequences as the axis to attend along: [*batch, N_res, N_seq, c_m], [*batch, N_res, N_seq]."""
-    check_features(owner, "m", m, ["N_seq", "N_res", "c_m"], c_m)
-    check_mask(owner, "msa_mask", msa_mask, m.shape[:-1], ["N_seq", "N_res"])
-    mask = None if msa_mask is None else rearrange(msa_mask, "... s n -> ... n s")
-    return rearrange(hide_nonfinite(m, msa_mask), "... s n c -> ... n s c"), mask

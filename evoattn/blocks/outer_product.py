@@ -4,6 +4,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
+from evoattn.blocks.slices import take_part
 from evoattn.ops import hide_nonfinite, outer_product_mean
 from evoattn.primitives import linear
 from evoattn.shapes import check_features, check_mask
@@ -22,6 +23,7 @@ class OuterProductMean(nn.Module):
 
     def __init__(self, c_m: int, c_z: int, c_hidden: int, *, eps: float = 1e-3) -> None:
         super().__init__()
+        self.slices = -3  # of z
         self.c_m, self.eps = c_m, eps
         self.norm = nn.LayerNorm(c_m)
         self.left = linear(c_m, c_hidden)
@@ -33,6 +35,18 @@ class OuterProductMean(nn.Module):
     ) -> Float[Tensor, "*batch n n c_z"]:
         check_features("OuterProductMean", "m", m, ["N_seq", "N_res", "c_m"], self.c_m)
         check_mask("OuterProductMean", "msa_mask", msa_mask, m.shape[:-1], ["N_seq", "N_res"])
+        return self._mean(*self._operands(m, msa_mask))
+
+    def prepare(self, z: Tensor, m: Tensor, msa_mask: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+        """a, b and the count; z is what will be updated, and is not read."""
+        return self._operands(m, msa_mask)
+
+    def delta(self, z: Tensor, part: slice, context: tuple[Tensor, Tensor, Tensor]) -> Tensor:
+        a, b, count = context
+        return self._mean(take_part(a, part, -2), b, take_part(count, part, -2))
+
+    def _operands(self, m: Tensor, msa_mask: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+        """The two projections [*batch, s, n, c], 0 where masked, and what to divide by [*batch, n, n]."""
         x = self.norm(hide_nonfinite(m, msa_mask))
         a, b = self.left(x), self.right(x)
         accumulate = torch.promote_types(x.dtype, torch.float32)
@@ -43,4 +57,7 @@ class OuterProductMean(nn.Module):
             a, b = (y.masked_fill(~msa_mask.unsqueeze(-1), 0.0) for y in (a, b))
             present = msa_mask.to(accumulate)
             count = present.mT @ present
-        return outer_product_mean(a, b, self.out.weight, self.out.bias, count + self.eps)
+        return a, b, count + self.eps
+
+    def _mean(self, a: Tensor, b: Tensor, count: Tensor) -> Tensor:
+        return outer_product_mean(a, b, self.out.weight, self.out.bias, count)

@@ -2,19 +2,23 @@
 
 from collections.abc import Sequence
 
+import torch
 from einops import rearrange
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from evoattn.blocks.slices import by_rows, take_part
 from evoattn.config import PairAs
 from evoattn.errors import ShapeError
 from evoattn.ops import hide_nonfinite
-from evoattn.primitives import linear
+from evoattn.primitives import GatedAttention, linear
 from evoattn.shapes import Pair, PairMask, check_features, check_mask
 
 
 class PairInputBlock(nn.Module):
-    """A block whose attention over residues takes the pair representation as bias, keys or values, after a norm of its own."""
+    """A block whose attention over residues, `attn`, takes the pair representation as bias, keys or values, after a norm of its own."""
+
+    attn: GatedAttention
 
     def __init__(self, c_z: int, heads: int, pair_as: Sequence[PairAs], bias_init: str) -> None:
         super().__init__()
@@ -44,6 +48,19 @@ class PairInputBlock(nn.Module):
         """The biases, and the normed pair features, both shared over the rows of an alignment."""
         if self.pair_norm is None:
             return [], None
-        pair = self.pair_norm(hide_nonfinite(z, pair_mask))
-        biases = [] if self.pair_bias is None else [rearrange(self.pair_bias(pair), "... q k h -> ... 1 h q k")]
-        return biases, rearrange(pair, "... q k c -> ... 1 q k c")
+        if self.attn.takes_pair:
+            pair = self.pair_norm(hide_nonfinite(z, pair_mask))
+            biases = [] if self.pair_bias is None else [self._bias(pair)]
+            return biases, rearrange(pair, "... q k c -> ... 1 q k c")
+        if torch.is_grad_enabled():
+            return [self._bias(self.pair_norm(hide_nonfinite(z, pair_mask)))], None
+        norm = self.pair_norm
+
+        def rows_bias(rows: Tensor, part: slice) -> Tensor:
+            return self._bias(norm(hide_nonfinite(rows, None if pair_mask is None else take_part(pair_mask, part, -2))))
+
+        return [by_rows(rows_bias, z, out_axis=-2)], None
+
+    def _bias(self, pair: Tensor) -> Float[Tensor, "*batch 1 h q k"]:
+        assert self.pair_bias is not None
+        return rearrange(self.pair_bias(pair), "... q k h -> ... 1 h q k")

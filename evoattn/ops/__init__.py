@@ -1,9 +1,10 @@
 """Pure functions on tensors: the attention every block is made of, its backends, and the products over the pair representation."""
 
 from evoattn.ops.attention import ATTENTION, AttentionSpec, attention, attention_weights, explain
+from evoattn.ops.gate import gate
 from evoattn.ops.masks import causal_mask, hide_nonfinite, mask_from_additive
 from evoattn.ops.pair_attention import merge_attention, pair_attention
-from evoattn.ops.pairwise import outer_product_mean, triangle_product
+from evoattn.ops.pairwise import channels_first, outer_product_mean, triangle_product
 from evoattn.ops.registry import Backend, Explanation, Registry
 
 __all__ = [
@@ -15,7 +16,9 @@ __all__ = [
     "attention",
     "attention_weights",
     "causal_mask",
+    "channels_first",
     "explain",
+    "gate",
     "hide_nonfinite",
     "mask_from_additive",
     "merge_attention",

@@ -4,6 +4,7 @@ Both accumulate in float32 or wider whatever the input dtype: their sums run ove
 result, which is normalised afterwards, does.
 """
 
+from math import prod
 from typing import Any
 
 import torch
@@ -16,19 +17,20 @@ OUTER_TILE = 2**22  # entries of one [rows, N_res, c * c] block of outer product
 
 
 def triangle_product(
-    a: Float[Tensor, "*batch c n n"], b: Float[Tensor, "*batch c n n"], *, incoming: bool = False
-) -> Float[Tensor, "*batch c n n"]:
+    a: Float[Tensor, "*batch c i_or_k k_or_i"], b: Float[Tensor, "*batch c j_or_k k_or_j"], *, incoming: bool = False
+) -> Float[Tensor, "*batch c i j"]:
     """Outgoing: o_ij = sum_k a_ik b_jk. Incoming: o_ij = sum_k a_ki b_kj. Channels first; float32 or wider.
 
     AlphaFold 2 supplement, algorithms 11 and 12, step 4.
 
     Raises:
-        ShapeError: the two differ, or are not square.
+        ShapeError: batch axes, channels, dtype or the axis k of the two differ.
     """
-    if a.dim() < 3 or a.shape != b.shape or a.shape[-1] != a.shape[-2] or a.dtype != b.dtype:
+    k = -2 if incoming else -1
+    if a.dim() < 3 or a.shape[:-2] != b.shape[:-2] or a.shape[k] != b.shape[k] or a.dtype != b.dtype:
         raise ShapeError(
             f"triangle_product: a has shape {tuple(a.shape)} and dtype {a.dtype}, b {tuple(b.shape)} and {b.dtype}; expected two alike, "
-            "[*batch, c, N_res, N_res], channels first: rearrange(x, '... i j c -> ... c i j')."
+            f"[*batch, c, N_res, N_res], channels first (rearrange(x, '... i j c -> ... c i j')), or slices of them that share axis {k}."
         )
     accumulate = torch.promote_types(a.dtype, torch.float32)
     with torch.autocast(a.device.type, enabled=False):
@@ -36,13 +38,23 @@ def triangle_product(
         return a.mT @ b if incoming else a @ b.mT
 
 
+def channels_first(
+    x: Float[Tensor, "*batch i j c"], weight: Float[Tensor, "c2 c"], bias: Float[Tensor, "c2"] | None
+) -> Float[Tensor, "*batch c2 i j"]:
+    """A linear layer whose output has its channels first, as :func:`triangle_product` takes them: written so by the product itself."""
+    flat = x.reshape(prod(x.shape[:-3]), x.shape[-3] * x.shape[-2], x.shape[-1])
+    weights = weight.expand(flat.shape[0], *weight.shape)
+    out = torch.bmm(weights, flat.mT) if bias is None else torch.baddbmm(bias.unsqueeze(-1).expand(flat.shape[0], -1, -1), weights, flat.mT)
+    return out.view(*x.shape[:-3], weight.shape[0], *x.shape[-3:-1])
+
+
 def outer_product_mean(
-    a: Float[Tensor, "*batch s n c"],
-    b: Float[Tensor, "*batch s n c2"],
+    a: Float[Tensor, "*batch s i c"],
+    b: Float[Tensor, "*batch s j c2"],
     weight: Float[Tensor, "c_z c*c2"],
     bias: Float[Tensor, "c_z"] | None,
-    count: Float[Tensor, "*batch n n"],
-) -> Float[Tensor, "*batch n n c_z"]:
+    count: Float[Tensor, "*batch i j"],
+) -> Float[Tensor, "*batch i j c_z"]:
     """z_ij = (W vec(sum_s a_si outer b_sj) + bias) / count_ij, in the dtype of `a`; AlphaFold 2 supplement, algorithm 10.
 
     Works on blocks of rows i, forward and backward, so that the [N_res, N_res, c * c2] tensor of outer products never exists. Outer
@@ -63,16 +75,16 @@ def outer_product_mean(
 
 
 def _check_outer(a: Tensor, b: Tensor, weight: Tensor, bias: Tensor | None, count: Tensor) -> None:
-    if a.dim() < 3 or b.dim() < 3 or a.shape[:-1] != b.shape[:-1] or a.dtype != b.dtype:
+    if a.dim() < 3 or b.dim() < 3 or a.shape[:-2] != b.shape[:-2] or a.dtype != b.dtype:
         raise ShapeError(
             f"outer_product_mean: a has shape {tuple(a.shape)} and dtype {a.dtype}, b {tuple(b.shape)} and {b.dtype}; expected [*batch, "
-            "N_seq, N_res, c], alike in all but the last axis."
+            "N_seq, N_res, c], alike in all but the residues and the last axis."
         )
     *batch, _, n_res, c = a.shape
     expected: list[tuple[str, Tensor | None, tuple[int, ...]]] = [
         ("weight", weight, (weight.shape[0] if weight.dim() else 0, c * b.shape[-1])),
         ("bias", bias, (weight.shape[0] if weight.dim() else 0,)),
-        ("count", count, (*batch, n_res, n_res)),
+        ("count", count, (*batch, n_res, b.shape[-2])),
     ]
     for name, x, shape in expected:
         if x is not None and tuple(x.shape) != shape:

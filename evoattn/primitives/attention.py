@@ -5,7 +5,7 @@ order of axes, is for the blocks to arrange; these modules do not know which blo
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from einops import rearrange
@@ -15,11 +15,19 @@ from torch import Tensor
 from evoattn.config import PairAs, PairMode, check_heads, check_pair_as
 from evoattn.errors import ConfigError, ShapeError
 from evoattn.execution import Executable
-from evoattn.ops import attention, merge_attention, pair_attention
+from evoattn.ops import attention, gate, merge_attention, pair_attention
 from evoattn.primitives.init import linear
 from evoattn.shapes import check_features
 
 Look = Callable[..., None]
+
+HEADS_APART = {-2: "... l (h d) -> ... l h d", -3: "... l r (h d) -> ... r l h d"}
+"""Axis that is attended along -> how a projection becomes the queries, keys or values of the op."""
+
+
+def reverse(pattern: str) -> str:
+    """The einops pattern from right to left."""
+    return " -> ".join(reversed(pattern.split(" -> ")))
 
 
 class MultiHeadAttention(Executable):
@@ -30,6 +38,8 @@ class MultiHeadAttention(Executable):
         heads: query heads. d_head: width of a head; c_q / heads by default.
         q_bias, out_bias: whether the projections of the queries and of the output have a bias.
         gated, gate_bias: see :class:`GatedAttention`; the gate's bias starts at 1.
+        axis: of the input that is attended along: -2, or -3 with the axis between it and the channels as last batch axis (columns of an
+            alignment). The input stays as it is in memory; only views of its projections are transposed.
         c_pair: channels of pair features that enter as keys or values, see `pair_as`.
         pair_as: any of "keys" and "values": pair features ``pair[..., i, j, :]`` add W_K pair_ij to key j and W_V pair_ij to value j as
             query i sees them ("relative"), or are one more key and value each ("appended").
@@ -42,7 +52,7 @@ class MultiHeadAttention(Executable):
     def __init__(
         self, c_q: int, heads: int, *, c_kv: int | None = None, d_head: int | None = None, q_bias: bool = False, out_bias: bool = True,
         gated: bool = False, gate_bias: bool = True, c_pair: int | None = None, pair_as: Sequence[PairAs] = (),
-        pair_mode: PairMode = "relative",
+        pair_mode: PairMode = "relative", axis: Literal[-2, -3] = -2,
     ) -> None:  # fmt: skip
         super().__init__()
         if d_head is None:
@@ -51,6 +61,7 @@ class MultiHeadAttention(Executable):
         self.c_q, self.c_kv, self.heads, self.c_pair = c_q, c_kv or c_q, heads, c_pair
         self.d_head = d_head or c_q // heads
         self.pair_mode = pair_mode
+        self.heads_apart = HEADS_APART[axis]
         width = heads * self.d_head
         self.q = linear(c_q, width, bias=q_bias, init="glorot")
         self.k = linear(self.c_kv, width, bias=False, init="glorot")
@@ -65,22 +76,26 @@ class MultiHeadAttention(Executable):
 
     def forward(
         self,
-        x: Float[Tensor, "*batch q c_q"],
-        context: Float[Tensor, "*batch k c_kv"] | None = None,
+        x: Float[Tensor, "*axes c_q"],
+        context: Float[Tensor, "*key_axes c_kv"] | None = None,
         *,
-        biases: Sequence[Float[Tensor, "*#batch #h #q #k"]] = (),
-        mask: Bool[Tensor, "*#batch #h #q #k"] | None = None,
-        pair: Float[Tensor, "*#batch q k c_pair"] | None = None,
-    ) -> Float[Tensor, "*batch q c_q"]:
-        """Attend from `x` to `context` (to itself by default); biases and mask as in :func:`evoattn.attention`."""
+        biases: Sequence[Float[Tensor, "..."]] = (),
+        mask: Bool[Tensor, "..."] | None = None,
+        pair: Float[Tensor, "*pair_axes c_pair"] | None = None,
+    ) -> Float[Tensor, "*axes c_q"]:
+        """Attend from `x` [*batch, q, c_q] to `context` [*batch, k, c_kv], to itself by default; with axis -3, [*batch, q, r, c_q] and so on.
+
+        Biases and mask are [*#batch, #h, #q, #k] as in :func:`evoattn.attention`, pair is [*#batch, q, k, c_pair]; with axis -3 the last of
+        their batch axes is r.
+        """
         owner = type(self).__name__
         context = x if context is None else context
         check_features(owner, "input", x, ["q", "c_q"], self.c_q)
         check_features(owner, "context", context, ["k", "c_kv"], self.c_kv)
         projected = (self.q(x), self.k(context), self.v(context))
-        q, k, v = (rearrange(y, "... l (h d) -> ... l h d", h=self.heads) for y in projected)
+        q, k, v = (rearrange(y, self.heads_apart, h=self.heads) for y in projected)
         biases = [bias.to(q.dtype) for bias in biases]
-        if self.pair_k is None and self.pair_v is None:
+        if not self.takes_pair:
             if self.look is not None:
                 self.look(q, k, biases=biases, mask=mask)
             out = attention(q, k, v, biases=biases, mask=mask, backend=self.execution.backend)
@@ -90,8 +105,13 @@ class MultiHeadAttention(Executable):
             check_features(owner, "pair", pair, ["q", "k", "c_pair"], self.c_pair or 0)
             attend = self._relative if self.pair_mode == "relative" else self._appended
             out = attend(q, k, v, biases, mask, pair.to(q.dtype))
-        average = rearrange(out, "... l h d -> ... l (h d)")
-        return self.out(average if self.gate is None else torch.sigmoid(self.gate(x)) * average)
+        average = rearrange(out, reverse(self.heads_apart))
+        return self.out(average if self.gate is None else gate(average, self.gate(x)))
+
+    @property
+    def takes_pair(self) -> bool:
+        """Whether pair features are keys or values, so that the call needs pair=."""
+        return self.pair_k is not None or self.pair_v is not None
 
     def _relative(self, q: Tensor, k: Tensor, v: Tensor, biases: list[Tensor], mask: Tensor | None, pair: Tensor) -> Tensor:
         pair_queries = self._fold_keys(q)
@@ -171,7 +191,7 @@ class GlobalGatedAttention(Executable):
         if self.look is not None:
             self.look(q, k, mask=keys, heads_as_queries=True)
         average = attention(q, k, v, mask=keys, backend=self.execution.backend)
-        return self.out(torch.sigmoid(self.gate(x)) * rearrange(average, "... h 1 d -> ... 1 (h d)"))
+        return self.out(gate(rearrange(average, "... h 1 d -> ... 1 (h d)"), self.gate(x)))
 
     def _mean(self, x: Tensor, mask: Tensor | None) -> Tensor:
         """Mean over the unmasked positions, [*batch, c]; summed in float32, where `eps` does not vanish."""

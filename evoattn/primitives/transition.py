@@ -38,3 +38,10 @@ class Transition(nn.Module):
         x = self.norm(hide_nonfinite(x, mask))
         hidden = relu(self.up(x)) if self.gate is None else silu(self.gate(x)) * self.up(x)
         return self.down(hidden)
+
+    def prepare(self, x: Tensor, mask: Tensor | None) -> Tensor | None:
+        """Positions do not depend on each other: there is only the mask to hand on."""
+        return mask
+
+    def delta(self, x: Tensor, part: slice, mask: Tensor | None) -> Tensor:
+        return Transition.forward(self, x, None if mask is None else mask[..., part, :])
