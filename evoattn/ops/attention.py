@@ -115,9 +115,9 @@ def attention(
         ShapeError: a tensor does not fit the others in rank, size, dtype or device.
         BackendError: the backend asked for cannot run this call; the message lists every reason.
     """
-    mask = drop_trivial_mask(mask)
     spec = describe(q, k, v, biases=biases, mask=mask, return_lse=return_lse)
-    chosen = ATTENTION.select(spec, backend)
+    mask = drop_trivial_mask(mask)
+    chosen = ATTENTION.select(spec if mask is not None else replace(spec, mask_shape=None), backend)
     if scale is None:
         scale = spec.d**-0.5 if spec.d else 1.0
     if spec.k_len == 0 or prod(spec.batch) * spec.q_len * spec.heads == 0:
@@ -142,7 +142,8 @@ def explain(
     Only metadata is looked at: tensors on ``device="meta"`` cost no memory, and `device` ("cpu", "cuda") asks as if they were there. (A
     mask that is all True is dropped before the choice, as :func:`attention` does; a meta mask counts as a mask.)
     """
-    spec = describe(q, k, v, biases=biases, mask=drop_trivial_mask(mask), return_lse=return_lse)
+    spec = describe(q, k, v, biases=biases, mask=mask, return_lse=return_lse)
+    spec = spec if drop_trivial_mask(mask) is not None else replace(spec, mask_shape=None)
     return ATTENTION.explain(replace(spec, device=device) if device else spec)
 
 

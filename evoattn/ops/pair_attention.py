@@ -50,8 +50,8 @@ def pair_attention(
         ShapeError: a tensor does not fit the others.
         BackendError: there is no such backend.
     """
-    mask = drop_trivial_mask(mask)
     spec = describe(q, k, v, biases=biases, mask=mask)
+    mask = drop_trivial_mask(mask)
     _check_pair(q, k, pair, pair_queries)
     if backend not in ("auto", "streaming", "reference"):
         raise BackendError(f"pair_attention: there is no backend {backend!r}; there are streaming and reference, and 'auto' for streaming.")
