@@ -95,13 +95,13 @@ def make(case: Case, dtype: torch.dtype) -> Inputs:
     q, k, v = (lay_out(draw(*case.batch, *size), case.layout) for size in sizes)
     if case.layout == "fused":
         q, k, v = torch.cat([q, k, v], dim=-1).chunk(3, dim=-1)
-    biases = [draw(*case.shape(axes)) for axes in case.biases]
+    biases = [grid(draw(*case.shape(axes)) / 2) for axes in case.biases]  # logits of a few units, as usual
     if case.layout == "expanded":
         biases = [bias[:1].expand_as(bias) for bias in biases]
     mask = None if case.mask is None else make_mask(case, generator)
-    grads = draw(*case.batch, case.q, case.heads, case.dv), draw(*case.batch, case.q, case.heads).to(torch.promote_types(dtype, torch.float32))
+    grad_out, grad_lse = draw(*case.batch, case.q, case.heads, case.dv), draw(*case.batch, case.q, case.heads)
     q, k, v, *biases = (x.detach().requires_grad_() for x in (q, k, v, *biases))
-    return Inputs(q, k, v, biases, mask, *grads)
+    return Inputs(q, k, v, biases, mask, grad_out, grad_lse)
 
 
 def grid(x: Tensor) -> Tensor:
@@ -144,7 +144,8 @@ def truth(name: str) -> oracle.Result:
 
     return oracle.attention(
         array(inputs.q), array(inputs.k), array(inputs.v), biases=[array(bias) for bias in inputs.biases],
-        mask=None if inputs.mask is None else array(inputs.mask), scale=case.scale, grad_out=array(inputs.grad_out), grad_lse=array(inputs.grad_lse),
+        mask=None if inputs.mask is None else array(inputs.mask), scale=case.scale,
+        grad_out=array(inputs.grad_out), grad_lse=array(inputs.grad_lse),
     )  # fmt: skip
 
 
@@ -177,7 +178,9 @@ def yardstick(name: str, dtype: torch.dtype) -> dict[str, Tensor]:
 def check(case: Case, dtype: torch.dtype, backend: str | Backend) -> None:
     """Outputs and all gradients of `backend` are as close to the oracle as plain torch is, by the rule of a factor of two."""
     inputs = make(case, dtype)
-    out, lse = attention(inputs.q, inputs.k, inputs.v, biases=inputs.biases, mask=inputs.mask, scale=case.scale, backend=backend, return_lse=True)
+    out, lse = attention(
+        inputs.q, inputs.k, inputs.v, biases=inputs.biases, mask=inputs.mask, scale=case.scale, backend=backend, return_lse=True
+    )
     assert (out.dtype, lse.dtype) == (dtype, torch.promote_types(dtype, torch.float32))
     expected = truth(case.name).outputs | {f"gradient of {name}": grad for name, grad in truth(case.name).gradients.items()}
     for name, got in results(inputs, out, lse).items():
