@@ -46,7 +46,9 @@ class MSARowAttention(PairInputBlock):
         self.check_pair(z, pair_mask, "m", m, batch=m.shape[:-3])
         return self._attend(m, *self.pair_inputs(z, pair_mask), msa_mask)
 
-    def prepare(self, m: Tensor, z: Tensor, msa_mask: Tensor | None, pair_mask: Tensor | None) -> tuple[list[Tensor], Tensor | None, Tensor | None]:
+    def prepare(
+        self, m: Tensor, z: Tensor, msa_mask: Tensor | None, pair_mask: Tensor | None
+    ) -> tuple[list[Tensor], Tensor | None, Tensor | None]:
         """What every row needs: the biases and the pair features, and the mask."""
         return *self.pair_inputs(z, pair_mask), msa_mask
 
@@ -109,8 +111,8 @@ class MSAGlobalColumnAttention(ColumnBlock):
         self.attn = GlobalGatedAttention(c_m, heads)
 
     def _attend(self, m: Tensor, msa_mask: Tensor | None) -> Tensor:
-        columns = rearrange(m, "... s n c -> ... n s c")
-        return rearrange(self.attn(columns, None if msa_mask is None else rearrange(msa_mask, "... s n -> ... n s")), "... n s c -> ... s n c")
+        columns, mask = rearrange(m, "... s n c -> ... n s c"), None if msa_mask is None else rearrange(msa_mask, "... s n -> ... n s")
+        return rearrange(self.attn(columns, mask), "... n s c -> ... s n c")
 
 
 class MSATransition(Transition):

@@ -83,10 +83,10 @@ class MultiHeadAttention(Executable):
         mask: Bool[Tensor, "..."] | None = None,
         pair: Float[Tensor, "*pair_axes c_pair"] | None = None,
     ) -> Float[Tensor, "*axes c_q"]:
-        """Attend from `x` [*batch, q, c_q] to `context` [*batch, k, c_kv], to itself by default; with axis -3, [*batch, q, r, c_q] and so on.
+        """Attend from `x` [*batch, q, c_q] to `context` [*batch, k, c_kv], to itself by default.
 
-        Biases and mask are [*#batch, #h, #q, #k] as in :func:`evoattn.attention`, pair is [*#batch, q, k, c_pair]; with axis -3 the last of
-        their batch axes is r.
+        With axis -3 they are [*batch, q, r, c_q] and [*batch, k, r, c_kv]. Biases and mask are [*#batch, #h, #q, #k] as in
+        :func:`evoattn.attention`, pair is [*#batch, q, k, c_pair]; with axis -3 the last of their batch axes is r.
         """
         owner = type(self).__name__
         context = x if context is None else context
