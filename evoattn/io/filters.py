@@ -157,7 +157,7 @@ def _representatives(msa: MSA, max_identity: float) -> Bool[np.ndarray, " s"]:
     order = _longest_first(msa)
     rows = PackedRows(msa.residues[order], _is_residue(msa)[order])
     kept = np.zeros(msa.n_seq, dtype=bool)
-    blocked = np.zeros(msa.n_seq, dtype=bool)
+    blocked = np.zeros(len(order), dtype=bool)
     for position, row in enumerate(order):
         if not blocked[position]:
             kept[row] = True
