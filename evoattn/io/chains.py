@@ -84,8 +84,8 @@ def split_chains(msa: MSA, *, drop_empty: bool = True) -> list[MSA]:
     return chains
 
 
-Letters = tuple[Int64[np.ndarray, " k"], Shaped[np.ndarray, " k"], UInt8[np.ndarray, " k"]]
-"""Row, column and letter of each of k letters."""
+Letters = tuple[Int64[np.ndarray, "_"], Shaped[np.ndarray, "_"], UInt8[np.ndarray, "_"]]
+"""Row, column and letter of each of some letters."""
 
 
 def letters_at(n_seq: int, parts: Sequence[Letters]) -> SparseLetters:
