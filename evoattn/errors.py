@@ -26,4 +26,28 @@ class WeightsError(EvoattnError, ValueError):
 
 
 class MSAError(EvoattnError, ValueError):
-    """An alignment file cannot be read as it stands; the message names file, row, found and expected."""
+    """An alignment file cannot be read as it stands.
+
+    The message names the place, what was found, what was expected and what to do. The place is in the attributes too:
+    ``file``, ``line`` and ``row`` (both from 1), ``name`` (of the row), ``found`` and ``expected``; None where there is none.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        file: str | None = None,
+        line: int | None = None,
+        row: int | None = None,
+        name: str | None = None,
+        found: object = None,
+        expected: object = None,
+    ) -> None:
+        super().__init__(message)
+        self.file, self.line, self.row, self.name, self.found, self.expected = file, line, row, name, found, expected
+
+    def __str__(self) -> str:
+        place = [] if self.file is None else [self.file]
+        place += [] if self.line is None else [f"line {self.line}"]
+        place += [] if self.row is None else [f"row {self.row}" + ("" if self.name is None else f" ({self.name!r})")]
+        return ": ".join(filter(None, [", ".join(place), super().__str__()]))

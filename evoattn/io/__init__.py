@@ -9,7 +9,7 @@ from evoattn.io.features_af3 import alphafold3_features
 from evoattn.io.filters import drop_repeats, filter_rows, subsample
 from evoattn.io.msa import MSA, Annotation, MSAAccount, SparseLetters, select_rows
 from evoattn.io.pairing import join_chains, pair_rows, species_of
-from evoattn.io.reader import read_msa
+from evoattn.io.reader import SequenceSet, read_msa, read_sequences
 from evoattn.io.statistics import MSAStatistics, msa_statistics, neff, row_weights
 
 __all__ = [
@@ -22,6 +22,7 @@ __all__ = [
     "MSAAccount",
     "MSAMasking",
     "MSAStatistics",
+    "SequenceSet",
     "SparseLetters",
     "alphafold3_features",
     "chain_ids",
@@ -37,6 +38,7 @@ __all__ = [
     "pad_features",
     "pair_rows",
     "read_msa",
+    "read_sequences",
     "row_weights",
     "select_rows",
     "species_of",

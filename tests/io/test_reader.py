@@ -16,10 +16,10 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @pytest.fixture
 def read(tmp_path: Path):
-    def read(content: str | bytes, *, name: str = "family.txt", max_rows: int | None = None) -> MSA:
+    def read(content: str | bytes, *, name: str = "family.txt", **options: object) -> MSA:
         path = tmp_path / name
         path.write_bytes(content.encode() if isinstance(content, str) else content)
-        return read_msa(path, max_rows=max_rows)
+        return read_msa(path, **options)
 
     return read
 
@@ -30,8 +30,9 @@ def rows(msa: MSA) -> list[str]:
 
 def assert_same(a: MSA, b: MSA) -> None:
     assert a.names == b.names
-    for array in ("residues", "deletions", "trailing"):
-        np.testing.assert_array_equal(getattr(a, array), getattr(b, array))
+    np.testing.assert_array_equal(a.residues, b.residues)
+    for array in ("offsets", "columns", "letters"):
+        np.testing.assert_array_equal(getattr(a.insertions, array), getattr(b.insertions, array))
 
 
 # --- a3m -------------------------------------------------------------------------------------------------------------
@@ -56,7 +57,7 @@ def test_query_gaps_are_no_columns_in_a3m(read) -> None:
     assert rows(msa) == ["MKVL", "MKVL", "M-VL"]
     assert msa.deletions.tolist() == [[0, 0, 0, 0], [0, 0, 3, 0], [0, 0, 0, 0]]
     assert msa.trailing.tolist() == [0, 1, 3]
-    assert "columns where the query has a gap (dropped, residues there count as insertions): 2" in msa.account.notes
+    assert "columns where the query has a gap (residues there are insertions): 2" in msa.account.notes
 
 
 def test_nul_at_the_end(read) -> None:
@@ -65,9 +66,20 @@ def test_nul_at_the_end(read) -> None:
     assert_same(msa, read(b">q\nMKVL\n>h1\nMK-L\n\0\n\0\n"))
 
 
-def test_blocks_between_nuls_are_refused(read) -> None:
-    with pytest.raises(MSAError, match=r"family.txt: the file holds 2 alignments separated by NUL bytes.*file of its own"):
-        read(b">101\nMKVL\n>a\nMRVL\n\0>102\nGGS\n>b\nGAS\n\0")
+SERVER = b">101\nMKVL\n>a\nMRVL\n\0>102\nGGS\n>b\nGAS\n>c\n---\n\0"
+
+
+def test_one_of_several_blocks_between_nuls_is_read_by_number_or_name(read) -> None:
+    with pytest.raises(MSAError, match=r"family.txt: the file holds 2 .*block=.*: 1: '101' \(2 rows\); 2: '102' \(3 rows\)\.") as error:
+        read(SERVER)
+    assert (error.value.found, error.value.expected) == (2, 1)
+    assert rows(read(SERVER, block=1)) == rows(read(SERVER, block="101")) == ["MKVL", "MRVL"]
+    assert rows(read(SERVER, block=2)) == rows(read(SERVER, block="102")) == ["GGS", "GAS", "---"]
+    for missing in (3, "103"):
+        with pytest.raises(MSAError, match=f"no alignment {missing!r} in the file, which holds 2: 1: '101'"):
+            read(SERVER, block=missing)
+    with pytest.raises(ConfigError, match="block is 0; the alignments of a file are counted from 1"):
+        read(SERVER, block=0)
 
 
 def test_first_lines_of_colabfold_and_hhsuite(read) -> None:
@@ -100,19 +112,28 @@ def test_secondary_structure_of_hhsuite_is_no_sequence(read) -> None:
 
 
 def test_lower_case_query_in_a3m_is_refused(read) -> None:
-    with pytest.raises(MSAError, match=r"row 1 \('q'\), has a lower-case letter, 'v' at position 3.*upper case"):
+    with pytest.raises(
+        MSAError, match=r"line 1, row 1 \('q'\): the query has a lower-case letter, 'v' at position 3.*upper case.*anchor='rf'"
+    ):
         read(">q\nMKvL\n>h\nMKaaVL\n")
 
 
 def test_wrong_number_of_columns_names_the_row(read) -> None:
     content = "".join(f">{'bad' if i == 7 else 'row'}{i}\n{'MKVLW' if i == 7 else 'MK-L'}\n" for i in range(1, 11))
-    with pytest.raises(MSAError, match=r"row 7 \('bad7'\) has 5 columns, the query, row 1 \('row1'\), has 4; 1 of 10") as error:
+    expected = r"family.txt, line 13, row 7 \('bad7'\): has 5 columns, expected 4, those of the query, row 1 \('row1'\); 1 of 10"
+    with pytest.raises(MSAError, match=expected) as error:
         read(content)
-    assert "aligned yet" not in str(error.value)
+    assert "not aligned" not in str(error.value)
+    place = error.value
+    assert (place.line, place.row, place.name, place.found, place.expected) == (13, 7, "bad7", 5, 4)
+    assert place.file is not None and place.file.endswith("family.txt")
 
 
 def test_unaligned_sequences_are_refused(read) -> None:
-    with pytest.raises(MSAError, match=r"row 2 \('b'\) has 6 columns.*has 4;.*align them first, or give only one"):
+    with pytest.raises(
+        MSAError,
+        match=r"row 2 \('b'\): has 6 columns, expected 4.*not aligned: align them first, give only one, or read them with read_seq",
+    ):
         read(">a\nMKVL\n>b\nMKVLWW\n")
 
 
@@ -158,27 +179,24 @@ def test_accented_names_are_kept(read, encoding: str) -> None:
         (b"", "the file is empty"),
         (b"\n \0\n", "the file is empty"),
         (b"# nothing else\n; here\n", "comment lines but no sequence"),
-        (b"Alignment of kinases\n>q\nMKVL\n", "line 1 starts no known format: 'Alignment of kinases'"),
-        (b"; hello\n#x\nfree text\n>q\nMKVL\n", "line 3 starts no known format: 'free text'"),
-        (b"MKVL\nMRVL\n", "line 1 starts no known format: 'MKVL'.*FASTA.*Stockholm.*Clustal"),
-        (b">q\nMKVL\n>a\n\n", r"row 2 \('a'\) has 0 columns, the query, row 1 \('q'\), has 4"),
-        (b">q\n\n>a\nmkvl\n", r"the query, row 1 \('q'\), has no residue"),
+        (b"Alignment of kinases\n>q\nMKVL\n", "line 1: starts no known format: 'Alignment of kinases'.*FASTA.*Stockholm.*Clustal"),
+        (b"; hello\n#x\nfree text\n>q\nMKVL\n", "line 3: starts no known format: 'free text'"),
+        (b"Hello\n", "line 1: starts no known format: 'Hello'"),
+        (b">q\nMKVL\n>a\n\n", r"line 3, row 2 \('a'\): has 0 columns, expected 4, those of the query, row 1 \('q'\)"),
+        (b">q\n\n>a\nmkvl\n", r"row 1 \('q'\): the query has no residue"),
         (b">q\n", "no residue"),
         (b">q\n----\n>a\nMKVL\n", "no residue"),
-        (b">q\nMKVL\n>a\nMK1L\n", r"row 2 \('a'\): character '1' at position 3 is neither a residue nor a gap"),
+        (b">q\nMKVL\n>a\nMK1L\n", r"line 3, row 2 \('a'\): character '1' at position 3 is neither a residue nor a gap"),
         (b">q\nMKVL\n>a\nMKa#VL\n", r"row 2 \('a'\): character '#' at position 4"),
         (">q\nMKÉL\n".encode(), r"row 1 \('q'\): character 'É' at position 3"),
-        (b">dimer\nMKVL:MKVL\n", r"character ':' at position 5.*each chain in a file of its own"),
         (b">q\nMKVL\n >a\nMRVL\n", r"character '>' at position 5.*first column"),
         (">q\nMKVL\n".encode("utf-16"), "UTF-16"),
         (gzip.compress(b">q\nMKVL\n")[:-6], "cannot be read"),
         (b"\x1f\x8b rubbish", "cannot be read"),
-        (b">rna\nACCAGGAUGGCC\n", r"a nucleotide sequence \(ACCAGGAUGGCC"),
-        (b">dna\nacgtacgtta\n>b\nacgtacgtt-\n", "a nucleotide sequence"),
     ],
 )
 def test_unreadable_files_say_why(read, content: bytes, message: str) -> None:
-    with pytest.raises(MSAError, match=f"(?s)family.txt: .*{message}"):
+    with pytest.raises(MSAError, match=f"(?s)family.txt[,:] .*{message}"):
         read(content)
 
 
@@ -215,7 +233,7 @@ def test_stop_codon_of_a_single_sequence_is_dropped(read) -> None:
 
 FOUR_FORMATS = {
     "a3m": ">q\nMKVL\n>h\nMKaaVL\n",
-    "aligned fasta": ">q\nMK--VL\n>h\nMKAAVL\n",
+    "fasta": ">q\nMK--VL\n>h\nMKAAVL\n",
     "stockholm": "# STOCKHOLM 1.0\n\nq MK..VL\nh MKaaVL\n//\n",
     "clustal": "CLUSTAL O(1.2.4) multiple sequence alignment\n\n\nq      MK--VL\nh      MKAAVL\n       **  **\n",
 }
@@ -240,16 +258,16 @@ def test_insertions_at_both_ends_of_an_aligned_query(read) -> None:
 def test_lower_case_in_aligned_fasta_is_a_residue_and_is_noted(read) -> None:
     msa = read(">q\nMKvL\n>h\nmrVL\n")
     assert rows(msa) == ["MKVL", "MRVL"]
-    assert msa.account.notes == ("lower-case letters of the query (read as residues, case means nothing in aligned fasta): 1",)
+    assert msa.account.notes == ("lower-case letters of the query (read as residues, case means nothing in fasta): 1",)
 
 
 def test_a_suffix_never_changes_the_arrays(read) -> None:
     as_a3m, as_text = read(">q\nMKVL\n>h\nMR-L\n", name="x.a3m.gz"), read(">q\nMKVL\n>h\nMR-L\n")
-    assert (as_a3m.format, as_text.format) == ("a3m", "aligned fasta")
+    assert (as_a3m.format, as_text.format) == ("a3m", "fasta")
     assert_same(as_a3m, as_text)
     assert read(FOUR_FORMATS["stockholm"], name="x.a3m").format == "stockholm"
     with_dots = read(">q\nMKVL\n>h\nMR.L\n", name="x.a3m")
-    assert with_dots.format == "aligned fasta"
+    assert with_dots.format == "fasta"
     assert_same(with_dots, as_text)
 
 
@@ -284,18 +302,23 @@ def test_stockholm(read, end: str) -> None:
     assert msa.deletions.tolist() == [[0] * 5, [0, 0, 1, 0, 1], [0, 0, 1, 0, 0], [0] * 5]
 
 
-def test_several_stockholm_alignments_are_refused(read) -> None:
-    with pytest.raises(MSAError, match="holds 2 Stockholm alignments"):
-        read(STOCKHOLM + "//\n" + STOCKHOLM)
+@pytest.mark.parametrize("between", ["//\n", "//\n\n# end\n\n", ""])
+def test_several_stockholm_alignments(read, between: str) -> None:
+    content = STOCKHOLM + between + "# STOCKHOLM 1.0\n#=GF ID second\n#=GF AC PF2\nx MK\ny M-\n//\n"
+    with pytest.raises(MSAError, match=r"the file holds 2 alignments.*1: 'P1/5-9' \(4 rows\); 2: 'second' \(2 rows\)"):
+        read(content)
+    for block in (2, "second", "PF2", "x"):
+        assert rows(read(content, block=block)) == ["MK", "M-"]
+    assert_same(read(content, block=1), read(STOCKHOLM))
 
 
 def test_stockholm_row_missing_in_a_block_is_named(read) -> None:
-    with pytest.raises(MSAError, match=r"row 2 \('P2'\) has 4 columns, the query, row 1 \('P1/5-9'\), has 7"):
+    with pytest.raises(MSAError, match=r"line 9, row 2 \('P2'\): has 4 columns, expected 7, those of the query, row 1 \('P1/5-9'\)"):
         read(STOCKHOLM.replace("P2             LaC\n", ""))
 
 
 def test_stockholm_line_that_is_no_row(read) -> None:
-    with pytest.raises(MSAError, match="line 7 is not a name followed by a sequence: 'P1/5-9'"):
+    with pytest.raises(MSAError, match="line 7: no name followed by a sequence: 'P1/5-9'"):
         read(STOCKHOLM.replace("P1/5-9         MK-V", "P1/5-9"))
 
 
@@ -334,7 +357,7 @@ def test_a_single_sequence(read, content: str) -> None:
 def test_gaps_of_a_single_sequence_are_dropped(read) -> None:
     msa = read(">q\nMK--VL\n")
     assert msa.query == "MKVL"
-    assert "columns where the query has a gap (dropped, residues there count as insertions): 2" in msa.account.notes
+    assert "columns where the query has a gap (residues there are insertions): 2" in msa.account.notes
 
 
 def test_repeated_rows_are_kept_and_noted(read) -> None:
@@ -389,7 +412,7 @@ def anchored_by_hand(texts: list[str], *, a3m: bool) -> tuple[list[str], list[li
     return letters, deletions, trailing
 
 
-@pytest.mark.parametrize("kind", ["a3m", "aligned fasta"])
+@pytest.mark.parametrize("kind", ["a3m", "fasta"])
 def test_random_alignments_against_a_loop(read, kind: str) -> None:
     rng = np.random.default_rng(5)
     a3m = kind == "a3m"
