@@ -17,7 +17,7 @@ from evoattn.errors import ConfigError, ShapeError
 from evoattn.execution import Executable
 from evoattn.ops import attention, gate, merge_attention, pair_attention
 from evoattn.primitives.init import linear
-from evoattn.shapes import check_features
+from evoattn.shapes import check_features, check_mask
 
 Look = Callable[..., None]
 
@@ -58,6 +58,8 @@ class MultiHeadAttention(Executable):
         if d_head is None:
             check_heads(type(self).__name__, "c_q", c_q, "heads", heads)
         check_pair_as(type(self).__name__, tuple(pair_as), pair_mode)
+        if axis not in HEADS_APART:
+            raise ConfigError(f"{type(self).__name__}: axis is {axis}; allowed are -2 and -3, counted from the channels.")
         self.c_q, self.c_kv, self.heads, self.c_pair = c_q, c_kv or c_q, heads, c_pair
         self.d_head = d_head or c_q // heads
         self.pair_mode = pair_mode
@@ -107,6 +109,10 @@ class MultiHeadAttention(Executable):
             out = attend(q, k, v, biases, mask, pair.to(q.dtype))
         average = rearrange(out, reverse(self.heads_apart))
         return self.out(average if self.gate is None else gate(average, self.gate(x)))
+
+    def bytes_per_position(self, itemsize: int) -> int:
+        """Temporary memory per position of the input: it, q, k, v, gate, average and output."""
+        return (2 * self.c_q + 6 * self.heads * self.d_head) * itemsize
 
     @property
     def takes_pair(self) -> bool:
@@ -185,6 +191,7 @@ class GlobalGatedAttention(Executable):
 
     def forward(self, x: Float[Tensor, "*batch l c"], mask: Bool[Tensor, "*batch l"] | None = None) -> Float[Tensor, "*batch l c"]:
         check_features("GlobalGatedAttention", "input", x, ["l", "c"], self.c)
+        check_mask("GlobalGatedAttention", "mask", mask, x.shape[:-1], ["l"])
         q = rearrange(self.q(self._mean(x, mask)), "... (h d) -> ... h 1 d", h=self.heads)  # heads as queries: they share the one key head
         k, v = self.k(x).unsqueeze(-2), self.v(x).unsqueeze(-2)
         keys = None if mask is None else rearrange(mask, "... l -> ... 1 1 l")
@@ -192,6 +199,10 @@ class GlobalGatedAttention(Executable):
             self.look(q, k, mask=keys, heads_as_queries=True)
         average = attention(q, k, v, mask=keys, backend=self.execution.backend)
         return self.out(gate(rearrange(average, "... h 1 d -> ... 1 (h d)"), self.gate(x)))
+
+    def bytes_per_position(self, itemsize: int) -> int:
+        """Temporary memory per position of the input: it, k, v, gate and output."""
+        return (5 * self.c + 2 * self.c // self.heads) * itemsize
 
     def _mean(self, x: Tensor, mask: Tensor | None) -> Tensor:
         """Mean over the unmasked positions, [*batch, c]; summed in float32, where `eps` does not vanish."""

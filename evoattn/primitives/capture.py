@@ -76,7 +76,8 @@ def _looker(maps: dict[str, Tensor], name: str, heads: Sequence[int] | None, ind
             if appended:  # 2 N keys: those of the sequence, then those of the pair features, whose logits come in as a bias of zero keys
                 k = torch.cat([k, torch.zeros_like(k)], dim=-3)
                 total = sum(biases, start=torch.zeros_like(pair_logits))
-                biases, mask = [torch.cat([total, pair_logits], dim=-1)], None if mask is None else torch.cat([mask, mask], dim=-1)
+                biases = [torch.cat([total, pair_logits], dim=-1)]
+                mask = None if mask is None else mask.expand(*mask.shape[:-1], pair.shape[-2]).repeat(*[1] * (mask.dim() - 1), 2)
             else:
                 biases = [*biases, pair_logits]
         if heads_as_queries:  # one query per head under one head axis: report them as heads
