@@ -7,6 +7,7 @@ from torch import Tensor
 
 from evoattn.errors import ShapeError
 from evoattn.ops import outer_product_mean, pairwise, triangle_product
+from evoattn.ops.pairwise import channels_first
 from tests.helpers import assert_within_twice
 from tests.ops import oracle
 from tests.ops.cases import grid
@@ -143,3 +144,22 @@ def test_bad_outer_product_input(change: dict[str, Tensor], message: str, no_typ
     inputs = make_outer((), torch.float32) | {"count": torch.ones(5, 5)} | change
     with pytest.raises(ShapeError, match=message):
         outer_product_mean(**inputs)
+
+
+def test_slices() -> None:
+    """Slices of edges i give those slices of the result: what the products are cut into."""
+    a, b = torch.randn(2, 5, 5), torch.randn(2, 5, 5)
+    torch.testing.assert_close(triangle_product(a[:, 1:3], b), triangle_product(a, b)[:, 1:3])
+    torch.testing.assert_close(triangle_product(a[:, :, 1:3], b, incoming=True), triangle_product(a, b, incoming=True)[:, 1:3])
+    inputs = make_outer((), torch.float32)
+    whole = outer_product_mean(**inputs, count=torch.ones(5, 5))
+    part = outer_product_mean(inputs["a"][:, 1:3], inputs["b"], inputs["weight"], inputs["bias"], torch.ones(2, 5))
+    torch.testing.assert_close(part, whole[1:3])
+
+
+@pytest.mark.parametrize("with_bias", [False, True])
+def test_channels_first(with_bias: bool) -> None:
+    layer = torch.nn.Linear(4, 3, bias=with_bias)
+    for batch in ((), (2,), (2, 1)):
+        x = torch.randn(*batch, 5, 6, 4)
+        torch.testing.assert_close(channels_first(x, layer.weight, layer.bias), layer(x).movedim(-1, -3))
