@@ -1,0 +1,53 @@
+"""float16 and bfloat16 through a stack of 8 blocks, on inputs a hundred times larger than usual."""
+
+import copy
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor
+
+from evoattn import EvoformerConfig, set_execution
+from evoattn.ops import ATTENTION
+from tests.stacks.cases import build, outputs
+
+DEEP = EvoformerConfig(
+    n_blocks=8, c_m=32, c_z=32, c_s=16, n_head_msa_row=2, n_head_msa_column=2, n_head_tri_start=2, n_head_tri_end=2,
+    c_hidden_mul=32, c_hidden_opm=8, msa_transition_n=2, pair_transition_n=2,
+)  # fmt: skip
+KINDS = {"evoformer": DEEP, "extra": replace(DEEP, c_s=None, msa_column="global")}
+
+
+def relative_error(got: Tensor, truth: Tensor) -> float:
+    return ((got.double() - truth).norm() / truth.norm()).item()
+
+
+@pytest.mark.parametrize("mode", ["autocast", "whole model"])
+@pytest.mark.parametrize(("kind", "dtype"), [("evoformer", torch.bfloat16), ("evoformer", torch.float16), ("extra", torch.float16)])
+def test_large_inputs(kind: str, dtype: torch.dtype, mode: str) -> None:
+    """Finite, forward and backward; and no backend is more than twice as far from float64 as the reference in the same dtype.
+
+    What is compared is what the stack adds to its inputs: beside inputs of 100 an error in it would not show.
+    """
+    exact = build(KINDS[kind])
+    m, z = (100 * torch.randn(shape) for shape in ((8, 16, 32), (16, 16, 32)))
+    present = torch.arange(16) < 14
+    masks = (torch.arange(8) < 7)[:, None] & present, present[:, None] & present
+    cast = dtype if mode == "whole model" else torch.float32
+    inputs = [x.to(cast).requires_grad_() for x in (m, z)]
+    starts = [z] if kind == "extra" else [m, z, torch.zeros(())]
+    with torch.no_grad():
+        truth = [y - x for y, x in zip(outputs(exact, *(x.double() for x in inputs), *masks), starts, strict=True)]
+    errors = {}
+    for backend in ATTENTION.names:
+        stack = set_execution(copy.deepcopy(exact).to(cast), backend=backend)
+        context: AbstractContextManager[object] = torch.autocast("cpu", dtype) if mode == "autocast" else nullcontext()
+        with context:
+            out = outputs(stack, *inputs, *masks)
+        total = torch.stack([x.float().mean() for x in out]).sum()
+        assert all(x.isfinite().all() for x in (*out, *torch.autograd.grad(total, [*inputs, *stack.parameters()]))), backend
+        errors[backend] = [relative_error(y.detach().double() - x, t) for y, x, t in zip(out, starts, truth, strict=True)]
+    for backend, found in errors.items():
+        for error, plain in zip(found, errors["reference"], strict=True):
+            assert error <= 2 * plain, f"{backend}: {errors}"

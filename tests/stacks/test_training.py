@@ -1,0 +1,171 @@
+"""Training: dropout, activation checkpointing, a gradient for every parameter, two processes."""
+
+import copy
+import subprocess
+import sys
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from evoattn import EvoformerBlock, EvoformerConfig, set_execution
+from tests.stacks.cases import CONFIGS, EXTRA, SMALL, build, outputs, representations, scattered_masks
+
+
+def loss_of(stack: nn.Module, m: Tensor, z: Tensor, *masks: Tensor | None) -> Tensor:
+    return torch.stack([x.square().mean() for x in outputs(stack, m, z, *masks)]).sum()
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_every_parameter_gets_a_gradient(name: str) -> None:
+    stack = build(CONFIGS[name])
+    m, z = representations(stack.config)
+    loss_of(stack, m, z, *scattered_masks(m)).backward()
+    for parameter, x in stack.named_parameters():
+        assert x.grad is not None and x.grad.isfinite().all() and x.grad.any(), parameter
+
+
+def test_parameters_of_an_extra_stack_that_nobody_reads() -> None:
+    """With the outer product first, the last block's update of m goes nowhere; all other parameters get a gradient."""
+    stack = build(replace(EXTRA, opm_first=True))
+    loss_of(stack, *representations(EXTRA)).backward()
+    without = {name for name, x in stack.named_parameters() if x.grad is None}
+    assert without == {name for name, _ in stack.named_parameters() if name.startswith("blocks.1.msa_")}
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_training_lowers_the_loss(name: str) -> None:
+    """From the initialisation meant for training, in which every residual branch starts at zero."""
+    torch.manual_seed(0)
+    model = type(build(CONFIGS[name]))(CONFIGS[name])
+    inputs = representations(model.config, dtype=torch.float32)
+    optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
+    losses: list[float] = []
+    for _ in range(4):
+        loss = loss_of(model, *inputs)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    assert losses[-1] < 0.98 * losses[0]
+
+
+@pytest.mark.parametrize(("dtype", "dropout"), [(torch.float32, True), (torch.bfloat16, False), (torch.bfloat16, True)])
+@pytest.mark.parametrize("name", ["monomer", "extra", "appended"])
+def test_checkpointing_changes_no_gradient(name: str, dtype: torch.dtype, dropout: bool) -> None:
+    """Bit for bit, also under dropout and autocast; and each block does run a second time."""
+    gradients, calls = [], []
+    for checkpoint in (False, True):
+        stack = set_execution(build(CONFIGS[name], torch.float32), checkpoint=checkpoint).train(dropout)
+        count = Counter[int]()
+        for index, block in enumerate(stack.blocks):
+            block.register_forward_pre_hook(lambda *_, index=index, count=count: count.update([index]))
+        torch.manual_seed(3)
+        inputs = [x.requires_grad_() for x in representations(stack.config, dtype=torch.float32)]
+        masks = scattered_masks(inputs[0])
+        with torch.autocast("cpu", dtype, enabled=dtype != torch.float32):
+            loss = loss_of(stack, *inputs, *masks)
+        loss.backward()
+        gradients.append([loss, *(x.grad for x in (*inputs, *stack.parameters()))])
+        calls.append(count)
+    assert [dict(count) for count in calls] == [{0: 1, 1: 1}, {0: 2, 1: 2}]
+    assert all(torch.equal(plain, recomputed) for plain, recomputed in zip(*gradients, strict=True))
+
+
+def test_dropout_only_in_training() -> None:
+    stack = build(SMALL, torch.float32)
+    inputs = representations(SMALL, dtype=torch.float32)
+    assert torch.equal(stack(*inputs)[1], stack(*inputs)[1])
+    stack.train()
+    first, second = stack(*inputs)[1], stack(*inputs)[1]
+    assert not torch.equal(first, second)
+    torch.manual_seed(5)
+    first = stack(*inputs)[1]
+    torch.manual_seed(5)
+    assert torch.equal(stack(*inputs)[1], first)
+    off = build(replace(SMALL, dropout_msa=0.0, dropout_pair=0.0), torch.float32)
+    assert torch.equal(copy.deepcopy(off).train()(*inputs)[1], off(*inputs)[1])
+
+
+# sub-block -> which representation it updates, its dropout rate, the axis that shares one mask (AlphaFold 2 supplement, algorithm 6)
+DROPPED: dict[str, tuple[int, float, int | None]] = {
+    "msa_row": (0, 0.5, -3), "msa_column": (0, 0.0, None), "msa_transition": (0, 0.0, None), "outer_product": (1, 0.0, None),
+    "tri_mul_out": (1, 0.25, -3), "tri_mul_in": (1, 0.25, -3), "tri_attn_start": (1, 0.25, -3), "tri_attn_end": (1, 0.25, -2),
+    "pair_transition": (1, 0.0, None),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("child", DROPPED)
+def test_which_update_is_dropped_and_how(child: str) -> None:
+    """With one sub-block's update all ones and the others zero, the block's update shows the dropout mask."""
+    config = EvoformerConfig(c_m=16, c_z=16, dropout_msa=0.5, dropout_pair=0.25)
+    block = EvoformerBlock(config).train()
+    for name in DROPPED:
+        getattr(block, name).register_forward_hook(lambda module, inputs, out, name=name: torch.full_like(out, float(name == child)))
+    inputs = representations(config, batch=(2,), n_seq=20, n_res=20, dtype=torch.float32)
+    which, rate, shared = DROPPED[child]
+    delta = (block(*inputs)[which] - inputs[which]).detach()
+    if shared is None:
+        torch.testing.assert_close(delta, torch.ones_like(delta))
+        return
+    kept = delta > 0.5
+    torch.testing.assert_close(delta, kept / (1 - rate), atol=1e-5, rtol=0)
+    assert abs(kept.float().mean() - (1 - rate)) < 0.1
+    first = kept.narrow(shared, 0, 1)
+    assert torch.equal(kept, first.expand_as(kept))
+    assert first.any(-1).all() and not torch.equal(first[0], first[1])  # every channel, and every batch entry, draws its own
+
+
+TWO_PROCESSES = """
+import sys
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+from evoattn import PRESETS, EvoformerTrunk, set_execution
+from evoattn.primitives.init import redraw_
+
+rank, meeting_point = int(sys.argv[1]), sys.argv[2]
+torch.set_num_threads(1)
+dist.init_process_group("gloo", init_method=f"file://{meeting_point}", rank=rank, world_size=2)
+config = PRESETS["tiny"]
+
+def features(seed):
+    torch.manual_seed(seed)
+    return {"target_feat": torch.randn(6, 22), "residue_index": torch.arange(6), "msa_feat": torch.randn(3, 6, 49),
+            "extra_msa_feat": torch.randn(1 + 3 * seed, 6, 25)}
+
+def gradients(model, trunk, seed, dtype):
+    trunk.zero_grad()
+    with torch.autocast("cpu", dtype, enabled=dtype != torch.float32):
+        out = model(features(seed))
+        loss = out.msa.float().mean() + out.pair.float().square().mean() + out.single.float().mean()
+    loss.backward()
+    return [parameter.grad.clone() for parameter in trunk.parameters()]  # AttributeError where one has none
+
+for dtype in (torch.float32, torch.bfloat16):
+    trunk = redraw_(EvoformerTrunk(config), seed=1).eval()
+    alone = [gradients(trunk, trunk, seed, dtype) for seed in (0, 1)]
+    set_execution(trunk, checkpoint=True)
+    together = gradients(DistributedDataParallel(trunk), trunk, rank, dtype)
+    for got, *each in zip(together, *alone):
+        torch.testing.assert_close(got, torch.stack(each).mean(0), rtol=1e-5, atol=1e-5 * (1 + got.abs().max().item()))
+dist.destroy_process_group()
+print("equal")
+"""
+
+
+def test_two_processes(tmp_path: Path) -> None:
+    """Data-parallel, with checkpointing: each process gets the mean of the gradients, no parameter is left out, nothing hangs."""
+    command = [sys.executable, "-c", TWO_PROCESSES]
+    root = Path(__file__).resolve().parents[2]
+    started = [
+        subprocess.Popen(
+            [*command, str(rank), str(tmp_path / "meet")], cwd=root, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        )
+        for rank in (0, 1)
+    ]
+    said = [process.communicate(timeout=120)[0] for process in started]
+    assert [text.strip().splitlines()[-1:] for text in said] == [["equal"], ["equal"]], said
