@@ -15,6 +15,9 @@ from evoattn.ops import ATTENTION, Backend
 from evoattn.ops.tiles import spans
 
 
+SLICE = 2**25  # bytes of temporaries of one slice of an update in place: 32 MiB
+
+
 @dataclass(frozen=True)
 class Execution:
     """How a module runs.
@@ -72,9 +75,9 @@ def set_execution(model: nn.Module, execution: Execution | None = None, **change
 
 @runtime_checkable
 class SlicedBlock(Protocol):
-    """A block whose update can be made slice by slice: what :func:`update_` needs.
+    """A block that can also be run slice by slice: what :func:`update_` needs.
 
-    ``block(x, *inputs)`` is ``block.delta(x, ALL, block.prepare(x, *inputs))``, at once.
+    A block that updates x without reading it, as the outer product mean does, says ``reads_x = False``, and is called without it.
     """
 
     slices: int
@@ -86,16 +89,27 @@ class SlicedBlock(Protocol):
     def delta(self, x: Tensor, part: slice, context: Any) -> Tensor:
         """The update of `x`, which is the slice `part` of the whole."""
 
+    def slice_bytes(self, x: Tensor) -> int:
+        """Temporary memory that :meth:`delta` takes per unit of the sliced axis."""
+
+
+Update = Callable[..., Tensor]
+"""How a stack applies a block: :func:`update`, or :func:`update_` with a length of slices."""
+
 
 def update(x: Tensor, block: Callable[..., Tensor], *inputs: Any, drop: Callable[[Tensor], Tensor] | None = None) -> Tensor:
     """x + drop(block(x, *inputs)): the residual update that every stack is written in."""
-    delta = block(x, *inputs)
+    delta = block(x, *inputs) if getattr(block, "reads_x", True) else block(*inputs)
     return x + (delta if drop is None else drop(delta))
 
 
-def update_(x: Tensor, block: SlicedBlock, *inputs: Any, length: int) -> Tensor:
-    """:func:`update` without dropout, in place and in slices of `length`; returns x. No slice sees a half-updated x."""
+def update_(x: Tensor, block: SlicedBlock, *inputs: Any, drop: Callable[[Tensor], Tensor] | None = None, memory: int = SLICE) -> Tensor:
+    """:func:`update` in place, slice by slice, with temporaries of about `memory` bytes; returns x. No slice sees a half-updated x.
+
+    For inference: dropout is left out.
+    """
     context = block.prepare(x, *inputs)
+    length = max(1, memory // max(1, block.slice_bytes(x)))
     for part in spans(x.shape[block.slices], length):
         piece = x.narrow(block.slices, part.start, part.stop - part.start)
         piece += block.delta(piece, part, context)

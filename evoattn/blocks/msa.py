@@ -56,6 +56,9 @@ class MSARowAttention(PairInputBlock):
         biases, pair, msa_mask = context
         return self._attend(m, biases, pair, None if msa_mask is None else take_part(msa_mask, part, -2))
 
+    def slice_bytes(self, m: Tensor) -> int:
+        return m[..., 0, :, 0].numel() * self.attn.bytes_per_position(m.element_size())
+
     def _attend(self, m: Tensor, biases: list[Tensor], pair: Tensor | None, msa_mask: Tensor | None) -> Tensor:
         """`m` and its mask may be some of the rows."""
         keys = None if msa_mask is None else rearrange(msa_mask, "... s k -> ... s 1 1 k")
@@ -66,6 +69,7 @@ class ColumnBlock(nn.Module, ABC):
     """A block that works on each column of the alignment by itself."""
 
     slices = -2
+    attn: GatedAttention | GlobalGatedAttention
 
     def __init__(self, c_m: int) -> None:
         super().__init__()
@@ -86,6 +90,9 @@ class ColumnBlock(nn.Module, ABC):
     def delta(self, m: Tensor, part: slice, msa_mask: Tensor | None) -> Tensor:
         mask = None if msa_mask is None else take_part(msa_mask, part, -1)
         return self._attend(self.norm(hide_nonfinite(m, mask)), mask)
+
+    def slice_bytes(self, m: Tensor) -> int:
+        return m[..., 0, 0].numel() * self.attn.bytes_per_position(m.element_size())
 
     @abstractmethod
     def _attend(self, m: Tensor, msa_mask: Tensor | None) -> Tensor:

@@ -21,9 +21,11 @@ class OuterProductMean(nn.Module):
         eps: added to the number of sequences.
     """
 
+    reads_x = False  # it updates z, and reads m
+    slices = -3
+
     def __init__(self, c_m: int, c_z: int, c_hidden: int, *, eps: float = 1e-3) -> None:
         super().__init__()
-        self.slices = -3  # of z
         self.c_m, self.eps = c_m, eps
         self.norm = nn.LayerNorm(c_m)
         self.left = linear(c_m, c_hidden)
@@ -44,6 +46,10 @@ class OuterProductMean(nn.Module):
     def delta(self, z: Tensor, part: slice, context: tuple[Tensor, Tensor, Tensor]) -> Tensor:
         a, b, count = context
         return self._mean(take_part(a, part, -2), b, take_part(count, part, -2))
+
+    def slice_bytes(self, z: Tensor) -> int:
+        outer, wide = self.out.weight.shape[1], torch.promote_types(z.dtype, torch.float32).itemsize
+        return z[..., 0, :, 0].numel() * (2 * outer + 2 * z.shape[-1]) * wide
 
     def _operands(self, m: Tensor, msa_mask: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
         """The two projections [*batch, s, n, c], 0 where masked, and what to divide by [*batch, n, n]."""

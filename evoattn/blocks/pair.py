@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Literal
 
+import torch
 from einops import rearrange
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
@@ -64,6 +65,10 @@ class TriangleMultiplication(nn.Module):
         if self.direction == "outgoing":
             return self._finish(x, self._operands(x, mask, self._half(0)), whole)
         return self._finish(x, whole, self._operands(x, mask, self._half(1)))
+
+    def slice_bytes(self, z: Tensor) -> int:
+        hidden, wide = self.norm_out.normalized_shape[0], torch.promote_types(z.dtype, torch.float32).itemsize
+        return z[..., 0, :, 0].numel() * (3 * z.shape[-1] * z.element_size() + hidden * (2 * z.element_size() + 3 * wide))
 
     def _half(self, which: int) -> slice:
         """The channels of a (0) or of b (1) in `proj` and `gate`."""
@@ -127,6 +132,9 @@ class TriangleAttention(nn.Module):
         bias, pair, pair_mask = context
         mask = None if pair_mask is None else take_part(pair_mask, part, self.slices + 1)
         return self._attend(self.norm(hide_nonfinite(z, mask)), bias, pair, mask)
+
+    def slice_bytes(self, z: Tensor) -> int:
+        return z[..., 0, :, 0].numel() * self.attn.bytes_per_position(z.element_size())
 
     def _attend(self, x: Tensor, bias: Tensor | None, pair: Tensor | None, mask: Tensor | None) -> Tensor:
         """`x` may be a slice; bias [*batch, n, n, h] and pair are of the whole. Around the ending node the third edge is ki, not jk."""

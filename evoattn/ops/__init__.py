@@ -2,7 +2,7 @@
 
 from evoattn.ops.attention import ATTENTION, AttentionSpec, attention, attention_weights, explain
 from evoattn.ops.gate import gate
-from evoattn.ops.masks import causal_mask, hide_nonfinite, mask_from_additive
+from evoattn.ops.masks import causal_mask, hide_nonfinite, hide_nonfinite_, mask_from_additive
 from evoattn.ops.pair_attention import merge_attention, pair_attention
 from evoattn.ops.pairwise import channels_first, outer_product_mean, triangle_product
 from evoattn.ops.registry import Backend, Explanation, Registry
@@ -20,6 +20,7 @@ __all__ = [
     "explain",
     "gate",
     "hide_nonfinite",
+    "hide_nonfinite_",
     "mask_from_additive",
     "merge_attention",
     "outer_product_mean",

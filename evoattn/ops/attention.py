@@ -21,6 +21,7 @@ from torch import Tensor
 
 from evoattn.errors import ShapeError
 from evoattn.ops import reference
+from evoattn.ops.masks import drop_trivial_mask
 from evoattn.ops.reference import REFERENCE
 from evoattn.ops.registry import Backend, Explanation, Registry
 from evoattn.ops.sdpa import SDPA
@@ -252,13 +253,6 @@ def reduce_mask(mask: Tensor, shape: Sequence[int]) -> Tensor:
     """True where the mask lets something through, over the axes along which a tensor of `shape` is shared."""
     shared = [axis for axis, (mine, theirs) in enumerate(zip(mask.shape, shape, strict=True)) if theirs == 1 and mine != 1]
     return mask.any(shared, keepdim=True) if shared else mask
-
-
-def drop_trivial_mask(mask: Tensor | None) -> Tensor | None:
-    """None for a mask that hides nothing, where looking is free (on a GPU it would wait for the device)."""
-    if mask is None or mask.device.type != "cpu" or mask.dtype != torch.bool or torch.compiler.is_compiling():
-        return mask
-    return None if bool(mask.all()) else mask
 
 
 def nothing_allowed(mask: Tensor) -> Tensor:

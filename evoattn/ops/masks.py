@@ -45,7 +45,23 @@ def hide_nonfinite(x: Float[Tensor, "*axes c"], mask: Bool[Tensor, "*axes"] | No
     Raises:
         ShapeError: the mask is not boolean.
     """
-    if mask is None:
-        return x
+    mask = drop_trivial_mask(mask)
+    return x if mask is None else x.masked_fill(_bad(x, mask), 0.0)
+
+
+def hide_nonfinite_(x: Float[Tensor, "*axes c"], mask: Bool[Tensor, "*axes"] | None) -> Float[Tensor, "*axes c"]:
+    """:func:`hide_nonfinite` in place; returns `x`."""
+    mask = drop_trivial_mask(mask)
+    return x if mask is None else x.masked_fill_(_bad(x, mask), 0.0)
+
+
+def _bad(x: Tensor, mask: Tensor) -> Tensor:
     check_boolean("hide_nonfinite", "mask", mask)
-    return x.masked_fill(~(mask.unsqueeze(-1) | x.isfinite()), 0.0)
+    return ~(mask.unsqueeze(-1) | x.isfinite())
+
+
+def drop_trivial_mask(mask: Tensor | None) -> Tensor | None:
+    """None for a mask that hides nothing, where looking is free (on a GPU it would wait for the device)."""
+    if mask is None or mask.device.type != "cpu" or mask.dtype != torch.bool or torch.compiler.is_compiling():
+        return mask
+    return None if bool(mask.all()) else mask

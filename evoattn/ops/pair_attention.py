@@ -19,7 +19,8 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from evoattn.errors import BackendError, ShapeError
-from evoattn.ops.attention import describe, drop_trivial_mask, hide_masked, nothing_allowed, reduce_mask
+from evoattn.ops.attention import describe, hide_masked, nothing_allowed, reduce_mask
+from evoattn.ops.masks import drop_trivial_mask
 from evoattn.ops.reference import probabilities
 from evoattn.ops.streaming import forward as streaming_forward
 from evoattn.ops.tiles import Recomputed, heads_first

@@ -2,6 +2,7 @@
 
 from functools import partial
 
+import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
@@ -18,8 +19,8 @@ from evoattn.blocks import (
 )
 from evoattn.config import EvoformerConfig
 from evoattn.errors import ConfigError, ShapeError
-from evoattn.execution import Executable, update
-from evoattn.ops import hide_nonfinite
+from evoattn.execution import Executable, Update, update, update_
+from evoattn.ops import hide_nonfinite, hide_nonfinite_
 from evoattn.primitives import SharedDropout, linear
 from evoattn.shapes import check_features, check_mask
 
@@ -59,13 +60,19 @@ class EvoformerBlock(nn.Module):
     ) -> tuple[Float[Tensor, "*batch s n c_m"], Float[Tensor, "*batch n n c_z"]]:
         """The updated (m, z); masks are True where there is something."""
         check_inputs("EvoformerBlock", self.config, m, z, msa_mask, pair_mask)
+        return self.apply_updates(update, m, z, msa_mask, pair_mask)
+
+    def apply_updates(
+        self, update: Update, m: Tensor, z: Tensor, msa_mask: Tensor | None, pair_mask: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        """The algorithm, in terms of how an update is made (:data:`evoattn.execution.Update`)."""
         if self.config.opm_first:
-            z = z + self.outer_product(m, msa_mask)
+            z = update(z, self.outer_product, m, msa_mask)
         m = update(m, self.msa_row, z, msa_mask, pair_mask, drop=self.drop_msa)
         m = update(m, self.msa_column, msa_mask)
         m = update(m, self.msa_transition, msa_mask)
         if not self.config.opm_first:
-            z = z + self.outer_product(m, msa_mask)
+            z = update(z, self.outer_product, m, msa_mask)
         z = update(z, self.tri_mul_out, pair_mask, drop=self.drop_rows)
         z = update(z, self.tri_mul_in, pair_mask, drop=self.drop_rows)
         z = update(z, self.tri_attn_start, pair_mask, drop=self.drop_rows)
@@ -83,6 +90,7 @@ class _Blocks(Executable):
         self.blocks = nn.ModuleList(EvoformerBlock(config) for _ in range(config.n_blocks))
 
     def run_blocks(self, m: Tensor, z: Tensor, msa_mask: Tensor | None, pair_mask: Tensor | None) -> tuple[Tensor, Tensor]:
+        """m and z after all blocks."""
         check_inputs(type(self).__name__, self.config, m, z, msa_mask, pair_mask)
         # here and not only in each block, so that NaN in padding does not live on in the residual stream and its outputs
         m, z = hide_nonfinite(m, msa_mask), hide_nonfinite(z, pair_mask)
@@ -91,6 +99,16 @@ class _Blocks(Executable):
                 m, z = checkpoint(block, m, z, msa_mask, pair_mask, use_reentrant=False)
             else:
                 m, z = block(m, z, msa_mask, pair_mask)
+        return m, z
+
+    @torch.no_grad()
+    def run_blocks_(self, m: Tensor, z: Tensor, msa_mask: Tensor | None, pair_mask: Tensor | None) -> tuple[Tensor, Tensor]:
+        """m and z after all blocks, written over the inputs."""
+        check_inputs(type(self).__name__, self.config, m, z, msa_mask, pair_mask)
+        for x, mask in ((m, msa_mask), (z, pair_mask)):
+            hide_nonfinite_(x, mask)
+        for block in self.blocks:
+            block.apply_updates(update_, m, z, msa_mask, pair_mask)
         return m, z
 
 
@@ -115,9 +133,24 @@ class EvoformerStack(_Blocks):
         pair_mask: Bool[Tensor, "*batch n n"] | None = None,
     ) -> tuple[Float[Tensor, "*batch s n c_m"], Float[Tensor, "*batch n n c_z"], Float[Tensor, "*batch n c_s"]]:
         """(m, z, s); s is a projection of the first row of m. Batch axes are free; masks are True where there is something."""
-        if m.dim() > 2 and m.shape[-3] == 0:
+        return self._with_single(*self.run_blocks(m, z, msa_mask, pair_mask))
+
+    def run_(
+        self,
+        m: Float[Tensor, "*batch s n c_m"],
+        z: Float[Tensor, "*batch n n c_z"],
+        msa_mask: Bool[Tensor, "*batch s n"] | None = None,
+        pair_mask: Bool[Tensor, "*batch n n"] | None = None,
+    ) -> tuple[Float[Tensor, "*batch s n c_m"], Float[Tensor, "*batch n n c_z"], Float[Tensor, "*batch n c_s"]]:
+        """:meth:`forward` for inference, in little memory: uses up `m` and `z`, which are written over, and returned.
+
+        Without gradients and without dropout. Beyond m and z it takes one more tensor of the size of z, and temporaries of slices.
+        """
+        return self._with_single(*self.run_blocks_(m, z, msa_mask, pair_mask))
+
+    def _with_single(self, m: Tensor, z: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        if m.shape[-3] == 0:
             raise ShapeError(f"EvoformerStack: m has shape {tuple(m.shape)}, an alignment of no rows; the query sequence is its first row.")
-        m, z = self.run_blocks(m, z, msa_mask, pair_mask)
         return m, z, self.single(m[..., 0, :, :])
 
 
