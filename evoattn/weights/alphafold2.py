@@ -22,8 +22,9 @@ from evoattn.blocks import (
 )
 from evoattn.errors import WeightsError
 from evoattn.model import EvoformerTrunk
+from evoattn.primitives import GlobalGatedAttention, MultiHeadAttention
 from evoattn.stacks import EvoformerBlock, EvoformerStack, ExtraMSAStack
-from evoattn.weights.tables import Rule, flat, into_heads, matrix, out_of_heads, stacked, swapped, under
+from evoattn.weights.tables import MATRIX, VECTOR, Layout, Rule, under
 
 TRUNK = "alphafold/alphafold_iteration/evoformer"
 
@@ -48,34 +49,35 @@ EMBEDDING = {  # submodule of EvoformerTrunk -> scope of the linear layer; the m
 
 
 def norm(name: str, scope: str) -> list[Rule]:
-    return [Rule(f"{name}.weight", (f"{scope}//scale",)), Rule(f"{name}.bias", (f"{scope}//offset",))]
+    return [Rule(f"{name}.weight", (f"{scope}//scale",), VECTOR), Rule(f"{name}.bias", (f"{scope}//offset",), VECTOR)]
 
 
 def linear(name: str, scope: str) -> list[Rule]:
-    return [Rule(f"{name}.weight", (f"{scope}//weights",), matrix), Rule(f"{name}.bias", (f"{scope}//bias",))]
+    return [Rule(f"{name}.weight", (f"{scope}//weights",), MATRIX), Rule(f"{name}.bias", (f"{scope}//bias",), VECTOR)]
 
 
-def gated_attention(scope: str, one_key_head: bool = False) -> list[Rule]:
+def gated_attention(attn: MultiHeadAttention | GlobalGatedAttention, scope: str) -> list[Rule]:
     """Of the submodule `attn`; global attention has a single key and value head and no head axis for it."""
-    keys = matrix if one_key_head else into_heads
+    into_heads = Layout("i h d -> (h d) i", attn.heads)
+    keys = MATRIX if isinstance(attn, GlobalGatedAttention) else into_heads
     return [
         Rule("attn.q.weight", (f"{scope}//query_w",), into_heads),
         Rule("attn.k.weight", (f"{scope}//key_w",), keys),
         Rule("attn.v.weight", (f"{scope}//value_w",), keys),
         Rule("attn.gate.weight", (f"{scope}//gating_w",), into_heads),
-        Rule("attn.gate.bias", (f"{scope}//gating_b",), flat),
-        Rule("attn.out.weight", (f"{scope}//output_w",), out_of_heads),
-        Rule("attn.out.bias", (f"{scope}//output_b",)),
+        Rule("attn.gate.bias", (f"{scope}//gating_b",), Layout("h d -> (h d)", attn.heads)),
+        Rule("attn.out.weight", (f"{scope}//output_w",), Layout("h d o -> o (h d)", attn.heads)),
+        Rule("attn.out.bias", (f"{scope}//output_b",), VECTOR),
     ]
 
 
 def row_attention(module: MSARowAttention, scope: str, available: Collection[str]) -> list[Rule]:
-    bias = [*norm("pair_norm", f"{scope}/feat_2d_norm"), Rule("pair_bias.weight", (f"{scope}//feat_2d_weights",), matrix)]
-    return [*norm("norm", f"{scope}/query_norm"), *bias, *gated_attention(f"{scope}/attention")]
+    bias = [*norm("pair_norm", f"{scope}/feat_2d_norm"), Rule("pair_bias.weight", (f"{scope}//feat_2d_weights",), MATRIX)]
+    return [*norm("norm", f"{scope}/query_norm"), *bias, *gated_attention(module.attn, f"{scope}/attention")]
 
 
-def column_attention(module: nn.Module, scope: str, available: Collection[str]) -> list[Rule]:
-    return [*norm("norm", f"{scope}/query_norm"), *gated_attention(f"{scope}/attention", isinstance(module, MSAGlobalColumnAttention))]
+def column_attention(module: MSAColumnAttention | MSAGlobalColumnAttention, scope: str, available: Collection[str]) -> list[Rule]:
+    return [*norm("norm", f"{scope}/query_norm"), *gated_attention(module.attn, f"{scope}/attention")]
 
 
 def transition(module: nn.Module, scope: str, available: Collection[str]) -> list[Rule]:
@@ -83,8 +85,9 @@ def transition(module: nn.Module, scope: str, available: Collection[str]) -> lis
 
 
 def outer_product(module: OuterProductMean, scope: str, available: Collection[str]) -> list[Rule]:
+    """The channel of the left operand is the major one, on their side and on ours."""
     operands = [*linear("left", f"{scope}/left_projection"), *linear("right", f"{scope}/right_projection")]
-    out = [Rule("out.weight", (f"{scope}//output_w",), out_of_heads), Rule("out.bias", (f"{scope}//output_b",))]
+    out = [Rule("out.weight", (f"{scope}//output_w",), Layout("l r o -> o (l r)")), Rule("out.bias", (f"{scope}//output_b",), VECTOR)]
     return [*norm("norm", f"{scope}/layer_norm_input"), *operands, *out]
 
 
@@ -92,22 +95,22 @@ def triangle_multiplication(module: TriangleMultiplication, scope: str, availabl
     """AlphaFold 2 writes incoming edges as o_ij = sum_k left_kj right_ki, so there its right is our a, and its left our b."""
     incoming = module.direction == "incoming"
     fused = f"{scope}/projection//weights" in available
+    sides = ("right", "left") if incoming else ("left", "right")
     rules = []
-    for name, both, suffix in (("proj", "projection", "projection"), ("gate", "gate", "gate")):
-        for parameter, array, layout in (("weight", "weights", matrix), ("bias", "bias", flat)):
+    for name, theirs in (("proj", "projection"), ("gate", "gate")):
+        for parameter, array, layout in (("weight", "weights", MATRIX), ("bias", "bias", VECTOR)):
             if fused:
-                rules.append(Rule(f"{name}.{parameter}", (f"{scope}/{both}//{array}",), swapped(layout) if incoming else layout))
+                rules.append(Rule(f"{name}.{parameter}", (f"{scope}/{theirs}//{array}",), layout, swap=incoming))
             else:
-                sides = ("right", "left") if incoming else ("left", "right")
-                rules.append(Rule(f"{name}.{parameter}", tuple(f"{scope}/{side}_{suffix}//{array}" for side in sides), stacked(layout)))
+                rules.append(Rule(f"{name}.{parameter}", tuple(f"{scope}/{side}_{theirs}//{array}" for side in sides), layout))
     norms = ("left_norm_input", "center_norm") if fused else ("layer_norm_input", "center_layer_norm")
     rules += [*norm("norm_in", f"{scope}/{norms[0]}"), *norm("norm_out", f"{scope}/{norms[1]}")]
     return [*rules, *linear("out", f"{scope}/output_projection"), *linear("out_gate", f"{scope}/gating_linear")]
 
 
 def triangle_attention(module: TriangleAttention, scope: str, available: Collection[str]) -> list[Rule]:
-    bias = Rule("pair_bias.weight", (f"{scope}//feat_2d_weights",), matrix)
-    return [*norm("norm", f"{scope}/query_norm"), bias, *gated_attention(f"{scope}/attention")]
+    bias = Rule("pair_bias.weight", (f"{scope}//feat_2d_weights",), MATRIX)
+    return [*norm("norm", f"{scope}/query_norm"), bias, *gated_attention(module.attn, f"{scope}/attention")]
 
 
 def evoformer_block(module: EvoformerBlock, scope: str, available: Collection[str]) -> list[Rule]:

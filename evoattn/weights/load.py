@@ -91,12 +91,21 @@ def read_arrays(source: str | Path | Mapping[str, np.ndarray | Tensor]) -> dict[
 
 def _read_npz(path: str | Path) -> dict[str, np.ndarray]:
     try:
-        with np.load(path, allow_pickle=False) as file:
-            return {name: file[name] for name in file.files}
+        with open(path, "rb") as file:
+            arrays = np.load(file, allow_pickle=False)
+            if isinstance(arrays, np.ndarray):
+                raise ValueError("it is a single array")
+            return {name: _array(name, arrays[name]) for name in arrays.files}
     except FileNotFoundError:
         raise WeightsError(f"there is no file {path}; give the path of a params_model_*.npz.") from None
-    except (OSError, EOFError, ValueError, TypeError, BadZipFile, zlib.error) as error:  # TypeError: a single array, of a npy file
+    except (OSError, EOFError, ValueError, BadZipFile, zlib.error) as error:
         raise WeightsError(f"{path} cannot be read as an npz of plain arrays ({error}); give a params_model_*.npz.") from error
+
+
+def _array(name: str, entry: np.ndarray | bytes) -> np.ndarray:
+    if isinstance(entry, bytes):
+        raise ValueError(f"its entry {name} is no array")
+    return entry
 
 
 def _tensor(name: str, array: np.ndarray | Tensor) -> Tensor:
@@ -126,10 +135,9 @@ def _match(model: nn.Module, scope: str, arrays: dict[str, Tensor]) -> tuple[dic
         if value is not None and value.shape == parameter.shape:
             made[name] = value
         else:
-            shapes = ", ".join(f"{source} {tuple(arrays[source].shape)}" for source in rule.sources)
-            wrong_shape.append(
-                f"{name} is {tuple(parameter.shape)}; {shapes} gives {'nothing of that rank' if value is None else tuple(value.shape)}"
-            )
+            shapes = " and ".join(f"{source} {tuple(arrays[source].shape)}" for source in rule.sources)
+            by = f"{rule.layout}{'' if rule.layer is None else f' of layer {rule.layer}'}"
+            wrong_shape.append(f"{name} is {tuple(parameter.shape)}; {shapes} does not become that by {by}")
         for source in rule.sources:
             layers[source].add(rule.layer)
     claimed = {name for name in arrays if name.startswith(alphafold2.claims(model, scope))}

@@ -135,11 +135,11 @@ def move_outer_product(block: EvoformerBlock) -> None:
 
 
 def drop_row_bias(block: EvoformerBlock) -> None:
-    block.msa_row.pair_bias = None
+    block.msa_row.pair_bias.weight.data.zero_()
 
 
 def drop_triangle_bias(block: EvoformerBlock) -> None:
-    block.tri_attn_start.pair_bias = None
+    block.tri_attn_start.pair_bias.weight.data.zero_()
 
 
 def transpose_pair_mask(block: EvoformerBlock) -> None:
