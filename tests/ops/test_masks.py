@@ -127,6 +127,27 @@ def test_weights_of_what_stands_behind_a_mask(poison: float) -> None:
     assert not clean[..., 2].any() and not clean[:, :, 1].any()
 
 
+def test_a_backend_sees_nothing_behind_the_mask_and_owes_nothing_there() -> None:
+    """Whatever it does with masks: its inputs are 0 at masked places, and what it says of an empty row is not listened to."""
+    q, k, v = torch.randn(2, 4, 2, 8), torch.randn(2, 5, 2, 8), torch.randn(2, 5, 2, 8)
+    bias, shared = torch.randn(2, 2, 4, 5), torch.randn(1, 2, 4, 5)
+    mask = torch.ones(2, 1, 4, 5, dtype=torch.bool)
+    mask[0, :, :, 3], mask[1, :, 2], mask[:, :, 0, 1] = False, False, False
+    q[1, 2], k[0, 3], v[0, 3], shared[:, :, 0, 1] = [torch.nan] * 4
+    bias.masked_fill_(~mask, torch.nan)
+
+    def run(q: Tensor, k: Tensor, v: Tensor, biases: list[Tensor], mask: Tensor, scale: float) -> tuple[Tensor, Tensor]:
+        assert all(x.isfinite().all() for x in (q, k, v, *biases))
+        return torch.full_like(q, 7.0), torch.full_like(q[..., 0], 7.0)
+
+    careless = Backend("careless", run, why_not=lambda spec: [])
+    out, lse = attention(q, k, v, biases=[bias, shared], mask=mask, backend=careless, return_lse=True)
+    empty = torch.zeros(2, 4, 2, dtype=torch.bool)
+    empty[1, 2] = True
+    assert torch.equal(out == 0.0, empty[..., None].expand_as(out)) and torch.equal(lse == -torch.inf, empty)
+    assert (out[~empty] == 7.0).all() and (lse[~empty] == 7.0).all()
+
+
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_minus_infinity_in_a_bias_is_a_mask(backend: str) -> None:
     """Also a whole row of it, in the gradients too."""
@@ -134,9 +155,11 @@ def test_minus_infinity_in_a_bias_is_a_mask(backend: str) -> None:
     mask = torch.rand(1, 1, 4, 5) < 0.6
     mask[..., 1, :], mask[..., 0, 0] = False, True
     grad = torch.randn(2, 4, 2, 8)
-    through_bias = attention(*inputs, biases=[torch.zeros(mask.shape).masked_fill(~mask, -torch.inf)], backend=backend)
-    through_mask = attention(*inputs, mask=mask, backend=backend)
+    bias = torch.zeros(mask.shape).masked_fill(~mask, -torch.inf)
+    through_bias, lse_of_bias = attention(*inputs, biases=[bias], backend=backend, return_lse=True)
+    through_mask, lse_of_mask = attention(*inputs, mask=mask, backend=backend, return_lse=True)
     torch.testing.assert_close(through_bias, through_mask)
+    torch.testing.assert_close(lse_of_bias, lse_of_mask)
     for got, expected in zip(*(torch.autograd.grad(out, inputs, grad) for out in (through_bias, through_mask)), strict=True):
         torch.testing.assert_close(got, expected)
 

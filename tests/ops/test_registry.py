@@ -181,14 +181,21 @@ def test_rows_times_columns_are_one_call() -> None:
     assert len(list(sdpa.calls(replace(problem, biases=())))) == 1
 
 
-def test_device_forward_folds_padding(monkeypatch: pytest.MonkeyPatch) -> None:
-    calls = []
-    kernel = sdpa.scaled_dot_product_attention
-    monkeypatch.setattr(sdpa, "scaled_dot_product_attention", lambda *args, **kwargs: calls.append(1) or kernel(*args, **kwargs))
+def test_device_forward_folds_padding_and_shows_no_kernel_an_empty_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some CUDA kernels turn a row of -inf into NaN."""
+    calls, kernel = [], sdpa.scaled_dot_product_attention
+
+    def watched(*args: torch.Tensor, attn_mask: torch.Tensor, scale: float) -> torch.Tensor:
+        calls.append(attn_mask)
+        return kernel(*args, attn_mask=attn_mask, scale=scale)
+
+    monkeypatch.setattr(sdpa, "scaled_dot_product_attention", watched)
     q = torch.randn(6, 2, 8, 4)
     mask = (torch.arange(6) < 4)[:, None, None, None] & (torch.arange(8) < 5)
     sdpa.device_forward(Problem(q, q, q, (torch.randn(1, 2, 8, 8),), mask, 1.0))
     assert len(calls) == 1
+    sdpa.device_forward(Problem(q, q, q, (), mask, 1.0))
+    assert not any((term == -torch.inf).all(-1).any() for term in calls)
 
 
 def test_attention_names_the_backend_it_was_given() -> None:
