@@ -11,6 +11,7 @@ from evoattn.io.msa import MSA, Annotation, MSAAccount, SparseLetters, select_ro
 from evoattn.io.pairing import join_chains, pair_rows, species_of
 from evoattn.io.reader import SequenceSet, read_msa, read_sequences
 from evoattn.io.statistics import MSAStatistics, msa_statistics, neff, row_weights
+from evoattn.io.writer import write_msa
 
 __all__ = [
     "FEATURE_PRESETS",
@@ -44,4 +45,5 @@ __all__ = [
     "species_of",
     "split_chains",
     "subsample",
+    "write_msa",
 ]

@@ -79,6 +79,8 @@ def read_msa(
     with opened(source) as (lines, name):
         try:
             rows, kind = _rows_of_block(lines, format, max_rows, query, block)
+            if format == "auto":
+                kind = _dialect(rows, kind, name)
             return _alignment(rows, kind, alphabet, anchor, lines.quirks, name)
         except MSAError as error:
             error.file = name
@@ -215,7 +217,6 @@ def _alignment(rows: Rows, kind: str, alphabet: str, anchor: str, quirks: list[s
     q = _query_row(rows)
     notes = Counter(rows.quirks)
     _drop_stop(rows, kind, notes)
-    kind = _dialect(rows, kind, name)
     case_matters = kind == "a3m" or (kind == "a2m" and (anchor == "rf" or not rows.equal_lengths))
     kinds = layout.UPPER_CASE if case_matters else layout.EVERY_CHARACTER
     breaks = _chain_breaks(rows, kinds, q)

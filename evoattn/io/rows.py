@@ -7,7 +7,7 @@ from evoattn.errors import MSAError
 
 _WHITE: Final = b" \t\v\f"
 # Secondary structure and solvent accessibility, which HH-suite stores as records among the sequences.
-_HHSUITE: Final = (b"ss_pred", b"ss_conf", b"ss_dssp", b"sa_dssp", b"sa_pred", b"aa_pred", b"aa_dssp")
+HHSUITE: Final = (b"ss_pred", b"ss_conf", b"ss_dssp", b"sa_dssp", b"sa_pred", b"aa_pred", b"aa_dssp")
 
 
 class Rows:
@@ -56,7 +56,7 @@ class Rows:
 
     def add_record(self, header: bytes, pieces: list[bytes], line: int) -> None:
         """Take one record of a FASTA file: its header without ``>`` and the lines of its sequence."""
-        if header.startswith(_HHSUITE):
+        if header.startswith(HHSUITE):
             self.hhsuite += 1
             return
         text = pieces[0] if len(pieces) == 1 else b"".join(pieces)
