@@ -21,7 +21,7 @@ def build(settings: RunSettings) -> tuple[EvoformerTrunk, dict[str, Any]]:
         source: dict[str, Any] = {"source": "random", "seed": settings.seed}
     else:
         source = load(model, settings.weights)
-    model.requires_grad_(False).eval().to(device=settings.torch_device, dtype=settings.torch_dtype)
+    model.eval().to(device=settings.torch_device, dtype=settings.torch_dtype)
     return model, source
 
 
