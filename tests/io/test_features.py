@@ -77,7 +77,7 @@ def test_published_features_equal_loops(name: str, n_clust: int, multimer: bool)
     compare_with_loops(ROOT / "data" / name, config, multimer)
 
 
-@pytest.mark.parametrize(("config", "multimer"), [(MONOMER, False), (replace(MULTIMER, max_seqs=100), True)])
+@pytest.mark.parametrize(("config", "multimer"), [(replace(MONOMER, max_seqs=200), False), (replace(MULTIMER, max_seqs=50), True)])
 def test_published_features_of_another_family_equal_loops(shared: Path, config: FeatureConfig, multimer: bool) -> None:
     compare_with_loops(shared / "data/families/myoglobin_102m/102m.a3m", config, multimer)
 
@@ -89,6 +89,13 @@ def test_ties_in_the_two_ways_to_cluster() -> None:
     assert nearest[0, 0, [0, 21]].tolist() == pytest.approx([2 / 3, 1 / 3]) and nearest[1, 0, 0] == 1
     for s in (0, 1):
         assert shared[s, 0, [0, 21]].tolist() == pytest.approx([1.5 / 2, 0.5 / 2])
+
+
+def test_alphafold2_adds_a_little_to_the_size_of_a_cluster() -> None:
+    msa = alignment(["A", "R"])
+    masking = MSAMasking(fraction=0.0)
+    assert make_features(msa, replace(MONOMER, masking=masking))["msa_feat"][0, 0, 25].item() == pytest.approx(1 / (1 + 1e-6), abs=1e-7)
+    assert make_features(msa, replace(MULTIMER, masking=masking))["msa_feat"][0, 0, 25] == 1
 
 
 # --- the random choices ----------------------------------------------------------------------------------------------

@@ -117,6 +117,18 @@ def test_diverse_rows_at_every_column(family: MSA, diff: int, bound: float) -> N
     assert kept(part, diff=diff, max_identity=bound) == diff_by_hand(texts(part), diff, round(100 * bound))
 
 
+def test_diverse_rows_at_every_column_of_fragments() -> None:
+    rng = np.random.default_rng(4)
+    rows = ["".join(rng.choice(list("ARND"), size=140))]
+    for _ in range(40):
+        start = int(rng.integers(0, 120))
+        end = start + int(rng.integers(10, 60))
+        copied = [letter if rng.random() < 0.7 else str(rng.choice(list("ARND-"))) for letter in rows[0]]
+        rows.append("".join(copied[start:end]).rjust(end, "-")[:140].ljust(140, "-"))
+    for diff in (3, 6):
+        assert kept(alignment(rows), diff=diff, max_identity=0.95) == diff_by_hand(rows, diff, 95)
+
+
 def test_diff_without_a_bound_and_without_effect(family: MSA) -> None:
     part = family.take(np.arange(30))
     assert kept(part, diff=20) == diff_by_hand(texts(part), 20, 100)

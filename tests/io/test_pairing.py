@@ -65,6 +65,12 @@ def test_equals_go_by_file_order() -> None:
     assert pair_rows([a, b]).tolist() == [[0, 0], [1, 2]]
 
 
+def test_the_best_is_the_closest_over_all_columns() -> None:
+    a = chain({"qa": "ARND", "a1 OX=1": "A---", "a2 OX=1": "ARWW"})
+    b = chain({"qb": "CQ", "b1 OX=1": "CQ"})
+    assert pair_rows([a, b]).tolist() == [[0, 0], [2, 1]]
+
+
 def test_three_chains_and_pairs_of_two() -> None:
     a = chain({"qa": "AR", "a1 OX=1": "AR", "a2 OX=2": "AR"})
     b = chain({"qb": "ND", "b1 OX=2": "ND", "b2 OX=1": "ND"})
