@@ -109,8 +109,13 @@ def update_(x: Tensor, block: SlicedBlock, *inputs: Any, drop: Callable[[Tensor]
     For inference: dropout is left out.
     """
     context = block.prepare(x, *inputs)
-    length = max(1, memory // max(1, block.slice_bytes(x)))
+    length = x.shape[block.slices] if _watched(block) else max(1, memory // max(1, block.slice_bytes(x)))
     for part in spans(x.shape[block.slices], length):
         piece = x.narrow(block.slices, part.start, part.stop - part.start)
         piece += block.delta(piece, part, context)
     return x
+
+
+def _watched(block: Any) -> bool:
+    """Whether somebody captures attention in the block, who counts rows from the start of the whole."""
+    return any(getattr(module, "look", None) is not None for module in block.modules())

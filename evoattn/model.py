@@ -1,7 +1,8 @@
 """From features of an alignment to the MSA, pair and single representation."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int
@@ -126,10 +127,15 @@ class EvoformerTrunk(nn.Module):
         seq_mask = features.get("seq_mask")
         pair_mask = None if seq_mask is None else seq_mask.unsqueeze(-1) & seq_mask.unsqueeze(-2)
         m, z = self._embed(features, previous, seq_mask, pair_mask)
+        in_place = not (torch.is_grad_enabled() or self.training)  # m, z and extra are the trunk's own: the stacks may use them up
+
+        def run(stack: EvoformerStack | ExtraMSAStack) -> Callable[..., Any]:
+            return stack.run_ if in_place else stack
+
         if self.extra_stack is not None and self.extra_msa is not None:
             extra = self.extra_msa(features["extra_msa_feat"])
-            z = self.extra_stack(extra, z, features.get("extra_msa_mask"), pair_mask)
-        return Representations(*self.evoformer(m, z, features.get("msa_mask"), pair_mask))
+            z = run(self.extra_stack)(extra, z, features.get("extra_msa_mask"), pair_mask)
+        return Representations(*run(self.evoformer)(m, z, features.get("msa_mask"), pair_mask))
 
     def _embed(
         self, features: Mapping[str, Tensor], previous: Recycled | None, seq_mask: SingleMask | None, pair_mask: PairMask | None

@@ -32,6 +32,9 @@ class EvoformerBlock(nn.Module):
         ShapeError: inputs do not fit the config or each other.
     """
 
+    update: Update = staticmethod(update)
+    """How an update is made; a stack that runs in place puts :func:`evoattn.execution.update_` here meanwhile."""
+
     def __init__(self, config: EvoformerConfig) -> None:
         super().__init__()
         c = config
@@ -60,12 +63,7 @@ class EvoformerBlock(nn.Module):
     ) -> tuple[Float[Tensor, "*batch s n c_m"], Float[Tensor, "*batch n n c_z"]]:
         """The updated (m, z); masks are True where there is something."""
         check_inputs("EvoformerBlock", self.config, m, z, msa_mask, pair_mask)
-        return self.apply_updates(update, m, z, msa_mask, pair_mask)
-
-    def apply_updates(
-        self, update: Update, m: Tensor, z: Tensor, msa_mask: Tensor | None, pair_mask: Tensor | None
-    ) -> tuple[Tensor, Tensor]:
-        """The algorithm, in terms of how an update is made (:data:`evoattn.execution.Update`)."""
+        update = self.update
         if self.config.opm_first:
             z = update(z, self.outer_product, m, msa_mask)
         m = update(m, self.msa_row, z, msa_mask, pair_mask, drop=self.drop_msa)
@@ -108,7 +106,11 @@ class _Blocks(Executable):
         for x, mask in ((m, msa_mask), (z, pair_mask)):
             hide_nonfinite_(x, mask)
         for block in self.blocks:
-            block.apply_updates(update_, m, z, msa_mask, pair_mask)
+            block.update = update_
+            try:
+                block(m, z, msa_mask, pair_mask)
+            finally:
+                del block.update
         return m, z
 
 
@@ -173,6 +175,16 @@ class ExtraMSAStack(_Blocks):
     ) -> Float[Tensor, "*batch n n c_z"]:
         """The updated z. Batch axes are free, and m may have no rows; masks are True where there is something."""
         return self.run_blocks(m, z, msa_mask, pair_mask)[1]
+
+    def run_(
+        self,
+        m: Float[Tensor, "*batch s n c_m"],
+        z: Float[Tensor, "*batch n n c_z"],
+        msa_mask: Bool[Tensor, "*batch s n"] | None = None,
+        pair_mask: Bool[Tensor, "*batch n n"] | None = None,
+    ) -> Float[Tensor, "*batch n n c_z"]:
+        """:meth:`forward` for inference, in little memory: uses up `m` and `z`, which are written over; see :meth:`EvoformerStack.run_`."""
+        return self.run_blocks_(m, z, msa_mask, pair_mask)[1]
 
 
 def check_inputs(owner: str, config: EvoformerConfig, m: Tensor, z: Tensor, msa_mask: Tensor | None, pair_mask: Tensor | None) -> None:
