@@ -5,7 +5,18 @@ import torch
 from torch import Tensor
 
 from evoattn.errors import ShapeError
-from evoattn.ops import ATTENTION, Backend, attention, attention_weights, causal_mask, hide_nonfinite, mask_from_additive, pair_attention
+from evoattn.ops import (
+    ATTENTION,
+    AttentionSpec,
+    Backend,
+    attention,
+    attention_weights,
+    causal_mask,
+    explain,
+    hide_nonfinite,
+    mask_from_additive,
+    pair_attention,
+)
 
 BACKENDS = ATTENTION.names
 POISON = [torch.nan, torch.inf, 1e30]
@@ -165,7 +176,11 @@ def test_minus_infinity_in_a_bias_is_a_mask(backend: str) -> None:
 
 
 def test_mask_that_hides_nothing_is_dropped() -> None:
-    masks = []
+    masks, seen = [], []
+
+    def why_not(spec: AttentionSpec) -> list[str]:
+        seen.append(spec.mask_shape)
+        return []
 
     def run(q: Tensor, k: Tensor, v: Tensor, biases: object, mask: Tensor | None, scale: float) -> tuple[Tensor, Tensor]:
         masks.append(mask)
@@ -173,8 +188,9 @@ def test_mask_that_hides_nothing_is_dropped() -> None:
 
     q = torch.randn(1, 3, 1, 4)
     for mask in (torch.ones(1, 1, 1, 3, dtype=torch.bool), torch.tensor([True, True, False])[None, None, None]):
-        attention(q, q, q, mask=mask, backend=Backend("probe", run, why_not=lambda spec: []))
-    assert masks[0] is None and masks[1] is not None
+        attention(q, q, q, mask=mask, backend=Backend("probe", run, why_not))
+    assert masks[0] is None and masks[1] is not None and seen == [None, (1, 1, 1, 3)]
+    assert "no mask" in str(explain(q, q, q, mask=torch.ones(1, 1, 1, 3, dtype=torch.bool)))
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])

@@ -194,8 +194,10 @@ def test_device_forward_folds_padding_and_shows_no_kernel_an_empty_row(monkeypat
     mask = (torch.arange(6) < 4)[:, None, None, None] & (torch.arange(8) < 5)
     sdpa.device_forward(Problem(q, q, q, (torch.randn(1, 2, 8, 8),), mask, 1.0))
     assert len(calls) == 1
-    sdpa.device_forward(Problem(q, q, q, (), mask, 1.0))
-    assert not any((term == -torch.inf).all(-1).any() for term in calls)
+    by_query = torch.rand(6, 1, 8, 8) < 0.7
+    by_query[:, :, 2] = False
+    sdpa.device_forward(Problem(q, q, q, (), by_query, 1.0))
+    assert len(calls) == 2 and not any((term == -torch.inf).all(-1).any() for term in calls)
 
 
 def test_attention_names_the_backend_it_was_given() -> None:
