@@ -11,6 +11,7 @@ from evoattn.io.msa import MSA
 from evoattn.io.residues import MASKED, N_CODES
 
 _N_AMINO_ACIDS = 20
+# "np.random.Generator" in quotes: numpy loads numpy.random at first use, and an import of evoattn is none.
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,7 +46,7 @@ class FeatureDraw:
 
 
 def draw_rows(
-    candidates: Int64[np.ndarray, " r"], config: FeatureConfig, rng: np.random.Generator
+    candidates: Int64[np.ndarray, " r"], config: FeatureConfig, rng: "np.random.Generator"
 ) -> tuple[Int64[np.ndarray, " s"], Int64[np.ndarray, " e"]]:
     """Return the rows that are centres and those that are extra rows; `candidates` holds the rows there are, the query first."""
     others = candidates[1:]
@@ -56,7 +57,7 @@ def draw_rows(
 
 
 def draw_masking(
-    msa: MSA, candidates: Int64[np.ndarray, " r"], centres: Int64[np.ndarray, " s"], masking: MSAMasking | None, rng: np.random.Generator
+    msa: MSA, candidates: Int64[np.ndarray, " r"], centres: Int64[np.ndarray, " s"], masking: MSAMasking | None, rng: "np.random.Generator"
 ) -> tuple[Bool[np.ndarray, "s n"], UInt8[np.ndarray, "s n"]]:
     """Return the cells that are hidden and the tokens that result; without `masking`, none and the residues as they are."""
     tokens = msa.residues[centres]
