@@ -330,7 +330,7 @@ def _dialect(rows: Rows, kind: str, name: str) -> str:
     return kind if (capital & small).any() else "a2m"
 
 
-def _chain_breaks(rows: Rows, kinds: layout.Table, q: int) -> list[int]:
+def _chain_breaks(rows: Rows, kinds: layout.Kinds, q: int) -> list[int]:
     """Take out each ':', which joins the chains of a complex; return the columns at which chains but the first begin."""
     if b":" not in rows.text:
         return []
@@ -340,7 +340,7 @@ def _chain_breaks(rows: Rows, kinds: layout.Table, q: int) -> list[int]:
     for length in rows.lengths:
         chains = bytes(rows.text[start : start + length]).split(b":")
         start += length
-        widths = [int((kinds[np.frombuffer(chain, dtype=np.uint8)] == 0).sum()) for chain in chains]
+        widths = [len(chain.translate(None, kinds.no_columns)) for chain in chains]
         breaks.append(np.cumsum(widths[:-1]).tolist())
         texts.append(b"".join(chains))
         if 0 in widths and len(chains) > 1:
@@ -426,14 +426,14 @@ class _Growing:
 
 
 def _encode(
-    rows: Rows, kinds: layout.Table, kept: Bool[np.ndarray, " w"], alphabet: Alphabet, q: int
+    rows: Rows, kinds: layout.Kinds, kept: Bool[np.ndarray, " w"], alphabet: Alphabet, q: int
 ) -> tuple[int, SparseLetters, SparseLetters]:
     """Write the codes of the kept columns over the text of the rows, which is never shorter; return how many there are.
 
     A copy would double the memory. Also returns the insertions, and the letters that are read as another.
     """
     text, lengths = _view(rows)
-    is_unusual = layout.unusual_letters(alphabet)
+    is_unusual, codes_of_bytes = layout.unusual_letters(alphabet), alphabet.code_of_byte.tobytes()
     insertions, unusual = _Growing(len(lengths)), _Growing(len(lengths))
     all_kept = bool(kept.all())
     cells = 0
@@ -446,15 +446,16 @@ def _encode(
         n_rows = some.stop - some.start
         part.letter[part.letter == ord("*")] = ord("X")  # what stands between columns is lower case in a3m, and '*' has none
         insertions.add(some.start, n_rows, part.row, part.column, part.letter)
-        row, column = np.nonzero(is_unusual[part.characters])
-        unusual.add(some.start, n_rows, row, column, part.characters[row, column])
-        codes = alphabet.code_of_byte[part.characters].reshape(-1)
+        characters = part.characters.reshape(-1)
+        odd = np.flatnonzero(layout.look_up(is_unusual, characters))
+        unusual.add(some.start, n_rows, *np.divmod(odd, part.characters.shape[1]), characters[odd])
+        codes = layout.look_up(codes_of_bytes, characters)
         text[cells : cells + codes.size] = codes
         cells += codes.size
     return cells, insertions.done(), unusual.done()
 
 
-def _fault(rows: Rows, kinds: layout.Table, q: int, width: int, first: int = 0, start: int = 0) -> MSAError:
+def _fault(rows: Rows, kinds: layout.Kinds, q: int, width: int, first: int = 0, start: int = 0) -> MSAError:
     """The error about the first row with a character that is refused, or else with another number of columns.
 
     The rows before ``first``, whose text ends at ``start``, are known to be right, and may have been written over.

@@ -49,7 +49,7 @@ class Rows:
 
     def place(self, name: str) -> int | None:
         """Where among the kept rows the next row goes if it has that name; None if it is not kept."""
-        if self.query_row is None and name == self.query:
+        if name == self.query and self.query_row is None:
             self.query_row = min(len(self.names), (self.max_rows or len(self.names) + 1) - 1)
             return self.query_row
         return len(self.names) if self.max_rows is None or len(self.names) < self.max_rows else None
@@ -69,7 +69,8 @@ class Rows:
         if self.max_rows is not None and len(self.names) >= self.max_rows and self.query is None:
             return
         name, description, tabbed = split_header(as_text(header))
-        if (place := self.place(name)) is None:
+        place = self.place(name)
+        if place is None:
             return
         if place < len(self.names):
             for of_rows in (self.names, self.descriptions, self.tabbed, self.lines):
@@ -196,8 +197,7 @@ def split_header(header: str) -> tuple[str, str, bool]:
     if len(fields) < 2:
         return (fields[0] if fields else ""), "", False
     name, description = fields
-    start = header.index(name) + len(name)
-    return name, description.rstrip(), header[start] == "\t"
+    return name, description.rstrip(), header.startswith(name + "\t") or header.lstrip().startswith(name + "\t")
 
 
 def as_text(data: bytes) -> str:

@@ -32,49 +32,43 @@ class Lines:
         unpacked = _unpacked(stream, self.quirks)
         self._events = _events(unpacked, self.quirks)
         self._held: deque[Line | None] = deque()
-        self._number = 0
 
     def block(self) -> Iterator[Line]:
         """The lines up to the end of the block. If the caller stops early, the next call goes on from there."""
-        while (line := self._next()) is not None:
+        while self._held:
+            held = self._held.popleft()
+            if held is None:
+                return
+            yield held
+        for line in self._events:
+            if line is None:
+                return
             yield line
 
     def put_back(self, line: Line) -> None:
+        """Give a line again; the caller goes on with a new :meth:`block`."""
         self._held.appendleft(line)
 
     def peek(self, n_lines: int = 200, n_bytes: int = 1 << 16) -> list[Line]:
         """The next lines of the block, without taking them: at most so many, or little more than so many bytes."""
-        seen: list[Line] = []
-        while (line := self._next()) is not None:
+        seen: list[Line | None] = []
+        while len(seen) < n_lines and n_bytes > 0 and None not in seen[-1:]:
+            line = self._held.popleft() if self._held else next(self._events, None)
             seen.append(line)
-            n_bytes -= len(line[1])
-            if len(seen) >= n_lines or n_bytes <= 0:
-                break
-        else:
-            self._held.appendleft(None)
+            n_bytes -= len(line[1]) if line else 0
         self._held.extendleft(reversed(seen))
-        return seen
+        return [line for line in seen if line is not None]
 
     def next_block(self) -> bool:
         """Go to the next line that is not blank, over the end of blocks if need be; False if there is none."""
-        while self._held or self._pull():
-            event = self._held.popleft()
-            if event is not None and event[1].strip():
-                self._held.appendleft(event)
-                return True
-        return False
-
-    def _next(self) -> Line | None:
-        return self._held.popleft() if self._held or self._pull() else None
-
-    def _pull(self) -> bool:
-        for line in self._events:
-            if line is None:
-                self._held.append(None)
-            else:
-                self._number += 1
-                self._held.append((self._number, line))
+        while self._held and not (self._held[0] and self._held[0][1].strip()):
+            self._held.popleft()
+        if self._held:
             return True
+        for line in self._events:
+            if line and line[1].strip():
+                self._held.appendleft(line)
+                return True
         return False
 
 
@@ -217,21 +211,21 @@ class _ZstdReader:
                 return bytes(piece)
 
 
-def _events(pieces: Iterator[bytes], quirks: list[str]) -> Iterator[bytes | None]:
-    """Lines without their ends, and None for each NUL byte."""
+def _events(pieces: Iterator[bytes], quirks: list[str]) -> Iterator[Line | None]:
+    """Lines without their ends, numbered, and None for each NUL byte."""
     found: set[str] = set()
+    number = 1
     for text in _whole_lines(_without_mark(pieces, quirks)):
         if b"\r" in text:
             found.add("line ends of Windows or old Macs (CR)")
-        if b"\0" not in text:
-            yield from text.splitlines()
-            continue
-        found.add("NUL bytes (taken for the end of a block)")
-        first, *others = text.split(b"\0")
-        yield from first.splitlines()
-        for other in others:
-            yield None
-            yield from other.splitlines()
+        if b"\0" in text:
+            found.add("NUL bytes (taken for the end of a block)")
+        for i, part in enumerate(text.split(b"\0")):
+            if i:
+                yield None
+            lines = part.splitlines()
+            yield from enumerate(lines, number)
+            number += len(lines)
     quirks.extend(sorted(found))
 
 
