@@ -21,10 +21,20 @@ from evoattn.execution import Execution, set_execution
 from evoattn.io import MSA, make_features, read_msa
 from evoattn.model import EvoformerTrunk, Recycled, Representations
 from evoattn.ops import Backend, attention, attention_weights, causal_mask, explain, mask_from_additive, pair_attention
-from evoattn.primitives import GatedAttention, GlobalGatedAttention, MultiHeadAttention, SharedDropout, Transition, capture_attention
+from evoattn.primitives import GatedAttention, GlobalGatedAttention, MultiHeadAttention, SharedDropout, Transition
+from evoattn.primitives.capture import capture_attention
+from evoattn.primitives.init import redraw_
 from evoattn.stacks import EvoformerBlock, EvoformerStack, ExtraMSAStack
 from evoattn.weights import load_weights
 
 __version__ = "0.1.0"
 
-__all__ = [name for name in dir() if not name.startswith("_")]
+__all__ = [
+    "MSA", "PRESETS", "AttentionPairBias", "Backend", "BackendError", "ConfigError", "EvoattnError", "EvoformerBlock",
+    "EvoformerConfig", "EvoformerStack", "EvoformerTrunk", "Execution", "ExtraMSAStack", "GatedAttention", "GlobalGatedAttention",
+    "MSAColumnAttention", "MSAError", "MSAGlobalColumnAttention", "MSARowAttention", "MSATransition", "MultiHeadAttention",
+    "OuterProductMean", "PairTransition", "Recycled", "Representations", "ShapeError", "SharedDropout", "Transition",
+    "TriangleAttention", "TriangleMultiplication", "TrunkConfig", "WeightsError", "attention", "attention_weights", "capture_attention",
+    "causal_mask", "explain", "load_weights", "make_features", "mask_from_additive", "pair_attention", "preset", "read_msa", "redraw_",
+    "set_execution",
+]  # fmt: skip

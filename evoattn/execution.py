@@ -6,6 +6,7 @@ and memory, and does not. It is set on a model from outside with :func:`set_exec
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from math import prod
 from typing import Any, Protocol, runtime_checkable
 
 from torch import Tensor, nn
@@ -13,7 +14,6 @@ from torch import Tensor, nn
 from evoattn.errors import ConfigError
 from evoattn.ops import ATTENTION, Backend
 from evoattn.ops.tiles import spans
-
 
 SLICE = 2**25  # bytes of temporaries of one slice of an update in place: 32 MiB
 
@@ -91,6 +91,11 @@ class SlicedBlock(Protocol):
 
     def slice_bytes(self, x: Tensor) -> int:
         """Temporary memory that :meth:`delta` takes per unit of the sliced axis."""
+
+
+def positions_per_slice(x: Tensor, axis: int) -> int:
+    """Positions (entries without the channels, the last axis) in a slice of length 1 along `axis`, which is negative."""
+    return prod(size for place, size in enumerate(x.shape, start=-x.dim()) if place not in (axis, -1))
 
 
 Update = Callable[..., Tensor]

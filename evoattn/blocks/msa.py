@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from evoattn.blocks.pair_input import PairInputBlock
 from evoattn.blocks.slices import take_part
 from evoattn.config import PairAs, PairMode
+from evoattn.execution import positions_per_slice
 from evoattn.ops import hide_nonfinite
 from evoattn.primitives import GatedAttention, GlobalGatedAttention, Transition
 from evoattn.shapes import check_features, check_mask
@@ -57,7 +58,7 @@ class MSARowAttention(PairInputBlock):
         return self._attend(m, biases, pair, None if msa_mask is None else take_part(msa_mask, part, -2))
 
     def slice_bytes(self, m: Tensor) -> int:
-        return m[..., 0, :, 0].numel() * self.attn.bytes_per_position(m.element_size())
+        return positions_per_slice(m, self.slices) * self.attn.bytes_per_position(m.element_size())
 
     def _attend(self, m: Tensor, biases: list[Tensor], pair: Tensor | None, msa_mask: Tensor | None) -> Tensor:
         """`m` and its mask may be some of the rows."""
@@ -92,7 +93,7 @@ class ColumnBlock(nn.Module, ABC):
         return self._attend(self.norm(hide_nonfinite(m, mask)), mask)
 
     def slice_bytes(self, m: Tensor) -> int:
-        return m[..., 0, 0].numel() * self.attn.bytes_per_position(m.element_size())
+        return positions_per_slice(m, self.slices) * self.attn.bytes_per_position(m.element_size())
 
     @abstractmethod
     def _attend(self, m: Tensor, msa_mask: Tensor | None) -> Tensor:

@@ -5,6 +5,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from evoattn.blocks.slices import take_part
+from evoattn.execution import positions_per_slice
 from evoattn.ops import hide_nonfinite, outer_product_mean
 from evoattn.primitives import linear
 from evoattn.shapes import check_features, check_mask
@@ -49,7 +50,7 @@ class OuterProductMean(nn.Module):
 
     def slice_bytes(self, z: Tensor) -> int:
         outer, wide = self.out.weight.shape[1], torch.promote_types(z.dtype, torch.float32).itemsize
-        return z[..., 0, :, 0].numel() * (2 * outer + 2 * z.shape[-1]) * wide
+        return positions_per_slice(z, self.slices) * (2 * outer + 2 * z.shape[-1]) * wide
 
     def _operands(self, m: Tensor, msa_mask: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
         """The two projections [*batch, s, n, c], 0 where masked, and what to divide by [*batch, n, n]."""

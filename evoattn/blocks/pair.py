@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from evoattn.blocks.slices import by_rows, take_part
 from evoattn.config import PairAs, PairMode
 from evoattn.errors import ConfigError
+from evoattn.execution import positions_per_slice
 from evoattn.ops import channels_first, gate, hide_nonfinite, triangle_product
 from evoattn.primitives import GatedAttention, Transition, linear
 from evoattn.shapes import Pair, PairMask, check_features, check_mask
@@ -68,7 +69,7 @@ class TriangleMultiplication(nn.Module):
 
     def slice_bytes(self, z: Tensor) -> int:
         hidden, wide = self.norm_out.normalized_shape[0], torch.promote_types(z.dtype, torch.float32).itemsize
-        return z[..., 0, :, 0].numel() * (3 * z.shape[-1] * z.element_size() + hidden * (2 * z.element_size() + 3 * wide))
+        return positions_per_slice(z, self.slices) * (3 * z.shape[-1] * z.element_size() + hidden * (2 * z.element_size() + 3 * wide))
 
     def _half(self, which: int) -> slice:
         """The channels of a (0) or of b (1) in `proj` and `gate`."""
@@ -134,7 +135,7 @@ class TriangleAttention(nn.Module):
         return self._attend(self.norm(hide_nonfinite(z, mask)), bias, pair, mask)
 
     def slice_bytes(self, z: Tensor) -> int:
-        return z[..., 0, :, 0].numel() * self.attn.bytes_per_position(z.element_size())
+        return positions_per_slice(z, self.slices) * self.attn.bytes_per_position(z.element_size())
 
     def _attend(self, x: Tensor, bias: Tensor | None, pair: Tensor | None, mask: Tensor | None) -> Tensor:
         """`x` may be a slice; bias [*batch, n, n, h] and pair are of the whole. Around the ending node the third edge is ki, not jk."""

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 from torch.nn.functional import relu, silu
 
 from evoattn.errors import ConfigError
+from evoattn.execution import positions_per_slice
 from evoattn.ops import hide_nonfinite
 from evoattn.primitives.init import linear
 from evoattn.shapes import check_features
@@ -48,4 +49,4 @@ class Transition(nn.Module):
 
     def slice_bytes(self, x: Tensor) -> int:
         branches = 2 if self.gate is None else 3
-        return x[..., 0, :, 0].numel() * (2 * x.shape[-1] + branches * self.up.weight.shape[0]) * x.element_size()
+        return positions_per_slice(x, -3) * (2 * x.shape[-1] + branches * self.up.weight.shape[0]) * x.element_size()

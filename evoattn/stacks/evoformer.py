@@ -106,6 +106,7 @@ class _Blocks(Executable):
         for x, mask in ((m, msa_mask), (z, pair_mask)):
             hide_nonfinite_(x, mask)
         for block in self.blocks:
+            assert isinstance(block, EvoformerBlock)
             block.update = update_
             try:
                 block(m, z, msa_mask, pair_mask)
