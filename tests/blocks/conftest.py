@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-pytest.register_assert_rewrite("tests.blocks.contract")
+pytest.register_assert_rewrite("tests.blocks.alphafold", "tests.blocks.contract")
 
 
 @pytest.fixture(autouse=True)

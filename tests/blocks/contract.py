@@ -4,15 +4,13 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import ClassVar
 
-import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
 
-import evoattn.primitives.attention
-from evoattn import ConfigError, ShapeError, explain, load_weights
+from evoattn import ConfigError, ShapeError, explain
+from evoattn.blocks import slices
 from tests.blocks.common import AXES, WIDTH, Case, Results, assert_rule, assert_same, loop_over_batch, padded, places
-from tests.helpers import assert_golden, assert_golden_gradient, golden
 
 TOKENS, BIAS = torch.zeros(1, 2, 1, 4), torch.zeros(1, 1, 2, 2, requires_grad=True)
 BACKENDS = [name for name, against in explain(TOKENS, TOKENS, TOKENS, biases=[BIAS]).reasons.items() if not against]
@@ -92,6 +90,16 @@ class BlockTests:
         assert all(not x.is_contiguous() for x in [*turned, *turned_masks])
         assert_same(case.evaluate(block, turned, turned_masks, cotangent.mT.contiguous().mT), truth)
 
+    def test_inference(self, case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Without gradients temporaries are reused, and long inputs gone through row by row: same output, inputs untouched."""
+        monkeypatch.setattr(slices, "AT_ONCE", 1)
+        block, inputs, masks = case.block(), case.draw(2), case.draw_masks(2)
+        before = [x.clone() for x in (*inputs, *masks)]
+        with torch.no_grad():
+            out = block(*inputs, *masks)
+        assert all(torch.equal(x, y) for x, y in zip((*inputs, *masks), before, strict=True))
+        assert_same({"output": out}, {"output": block(*inputs, *masks).detach()})
+
     def test_inputs_are_not_changed(self, case: Case) -> None:
         inputs, masks = [x.fill_(torch.inf) for x in case.draw()], case.draw_masks()
         before = [x.clone() for x in (*inputs, *masks)]
@@ -130,9 +138,11 @@ class BlockTests:
                 assert owner in message and said in message, f"{case.masks[index]}, {what}: {message}"
                 assert "mask.bool()" in message if what == "float" else str(tuple(mask.shape)) in message, message
 
+
+class TwoInputTests:
+    """Of a block that updates one representation by the pair representation."""
+
     def test_inputs_that_do_not_fit_each_other_are_refused(self, case: Case, no_type_checks: None) -> None:
-        if len(case.inputs) == 1:
-            return
         owner, (x, z) = type(case.block()).__name__, case.draw()
         for what, first, second in (
             ("another N_res", x, z[:-1, :-1]),
@@ -141,6 +151,28 @@ class BlockTests:
         ):
             message = refusal(case, [first, second], what)
             assert owner in message and str(tuple(first.shape)) in message and str(tuple(second.shape)) in message, f"{what}: {message}"
+
+
+class SlicedTests:
+    """Of a block that can be run slice by slice (:class:`evoattn.execution.SlicedBlock`)."""
+
+    @pytest.mark.parametrize("length", [1, 4])
+    @pytest.mark.parametrize("masked", [True, False])
+    def test_slices_equal_the_whole(self, case: Case, length: int, masked: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Slices of four leave a shorter one at the end. What all slices need is prepared row by row, too."""
+        monkeypatch.setattr(slices, "AT_ONCE", 1)
+        block, inputs = case.block(), case.draw(2)
+        masks = case.draw_masks(2) if masked else [None] * len(case.masks)
+        updated = inputs[0] if case.output == case.inputs[0] else case.cotangent(2)
+        others = inputs[1:] if case.output == case.inputs[0] else inputs
+        with torch.no_grad():
+            whole = block(*inputs, *masks)
+            context = block.prepare(updated, *others, *masks)
+            pieces = []
+            for start in range(0, updated.shape[block.slices], length):
+                part = slice(start, min(start + length, updated.shape[block.slices]))
+                pieces.append(block.delta(updated.narrow(block.slices, part.start, part.stop - part.start), part, context))
+        assert_same({"output": torch.cat(pieces, dim=block.slices)}, {"output": whole})
 
 
 @functools.cache
@@ -164,143 +196,6 @@ def refusal(case: Case, arguments: list[Tensor], what: str) -> str:
     except ShapeError as error:
         return str(error)
     raise AssertionError(f"{case.name} took {what}")
-
-
-Run = Callable[..., Tensor]
-
-
-class GoldenTests:
-    """Comparison with AlphaFold 2's own numbers, at all positions, for each of `golden_keys` of the class (see conftest.py).
-
-    `mutants` are ways to get the block wrong; the comparison has to reject each of them.
-    """
-
-    golden_keys: ClassVar[tuple[str, ...]]
-    mutants: ClassVar[dict[str, Callable[[nn.Module], Run]]]
-
-    def golden_block(self) -> nn.Module:
-        """A block of the sizes in tests/golden/af2_modules.npz."""
-        raise AssertionError("defined by the test class")
-
-    @pytest.mark.parametrize("masked", ["rand", "pad"])
-    def test_output_is_alphafolds(self, golden_key: str, masked: str) -> None:
-        data = af2(golden_key)
-        out = loaded(self.golden_block(), golden_key)(*golden_inputs(data), as_mask(data[f"{masked}/mask"]))
-        assert_golden("output", out, data[f"{masked}/out"], self.answered(data[f"{masked}/mask"], data[f"{masked}/out"]))
-
-    def test_gradients_are_alphafolds(self, golden_key: str) -> None:
-        """Where the file has none for "rand", "pad" has; its cotangents are not zero at padded positions."""
-        data, block = af2(golden_key), loaded(self.golden_block(), golden_key)
-        compared = [self.compare_gradients(block, data, masked, everywhere=False) for masked in ("rand", "pad")]
-        assert any(compared)
-
-    def test_wrong_blocks_are_rejected(self, golden_key: str, mutant: str) -> None:
-        data = af2(golden_key)
-        run = self.mutants[mutant](loaded(self.golden_block(), golden_key))
-        with torch.no_grad():
-            out = run(*golden_inputs(data), as_mask(data["rand/mask"]))
-        with pytest.raises(AssertionError, match="output: off by"):
-            assert_golden("output", out, data["rand/out"])
-
-    def answered(self, mask: np.ndarray, values: np.ndarray) -> np.ndarray:
-        """The positions at which we follow the same rule: all of them."""
-        return np.ones(values.shape[:-1], dtype=bool)
-
-    def compare_gradients(self, block: nn.Module, data: dict[str, np.ndarray], masked: str, everywhere: bool) -> int:
-        """Compare those that the file has, and return their number."""
-        inputs = golden_inputs(data)
-        out = block(*inputs, as_mask(data[f"{masked}/mask"]))
-        gradients = torch.autograd.grad(out, inputs, torch.from_numpy(data["in/r"]))
-        compared = 0
-        for name, gradient in zip(("act", "pair_act"), gradients, strict=False):
-            expected = data.get(f"{masked}/grad/{name}")
-            if expected is not None:
-                on_mask = name == "act" and not everywhere
-                valid = self.answered(data[f"{masked}/mask"], expected) if on_mask else None
-                assert_golden_gradient(f"{masked}, gradient of {name}", gradient, expected, valid)
-                compared += 1
-        return compared
-
-
-class AttentionGoldenTests(GoldenTests):
-    """The same for a block whose mask hides keys: a query with no allowed key gives 0 here, the mean of all values in AlphaFold 2.
-
-    So outputs and gradients are compared wherever there is an allowed key, masked queries included; and once more everywhere with
-    AlphaFold 2's rule in place of ours, which shows that nothing else differs.
-    """
-
-    key_axis: ClassVar[int]  # of the mask
-
-    def answered(self, mask: np.ndarray, values: np.ndarray) -> np.ndarray:
-        return np.broadcast_to(mask.any(self.key_axis, keepdims=True), mask.shape)
-
-    def test_only_the_rule_for_queries_without_keys_differs(self, golden_key: str, monkeypatch: pytest.MonkeyPatch) -> None:
-        data, block = af2(golden_key), loaded(self.golden_block(), golden_key)
-        with pytest.raises(AssertionError, match="output: off by"):
-            assert_golden("output", block(*golden_inputs(data), as_mask(data["pad/mask"])), data["pad/out"])
-        monkeypatch.setattr(evoattn.primitives.attention, "attention", af2_attention)
-        for masked in ("rand", "pad"):
-            assert_golden("output", block(*golden_inputs(data), as_mask(data[f"{masked}/mask"])), data[f"{masked}/out"])
-        assert self.compare_gradients(block, data, "pad", everywhere=True)
-
-
-def af2_attention(q: Tensor, k: Tensor, v: Tensor, *, biases: Sequence[Tensor] = (), mask: Tensor, backend: str) -> Tensor:
-    """AlphaFold 2's: masked logits are replaced by -1e9 after the bias, so that a query with no allowed key attends to all keys alike."""
-    logits = torch.einsum("...qhd,...khd->...hqk", q, k.expand(*k.shape[:-2], *q.shape[-2:])) * q.shape[-1] ** -0.5
-    weights = torch.softmax(torch.where(mask, logits + sum(biases), -1e9), dim=-1)
-    return torch.einsum("...hqk,...khd->...qhd", weights, v.expand(*v.shape[:-2], *q.shape[-2:]))
-
-
-@functools.cache
-def af2(key: str) -> dict[str, np.ndarray]:
-    """One module of tests/golden/af2_modules.npz."""
-    prefix = f"{key}/"
-    return {name.removeprefix(prefix): array for name, array in golden("af2_modules").items() if name.startswith(prefix)}
-
-
-def loaded(block: nn.Module, key: str) -> nn.Module:
-    parameters = {name.removeprefix("param/"): array for name, array in af2(key).items() if name.startswith("param/")}
-    load_weights(block, parameters, scope=key.removesuffix("_fused"))
-    return block
-
-
-def golden_inputs(data: dict[str, np.ndarray]) -> list[Tensor]:
-    return [torch.from_numpy(data[name]).requires_grad_() for name in ("in/act", "in/pair_act") if name in data]
-
-
-def as_mask(mask: np.ndarray) -> Tensor:
-    return torch.from_numpy(mask.astype(bool))
-
-
-def without_mask(block: nn.Module) -> Run:
-    return lambda *arguments: block(*arguments[:-1])
-
-
-def scaled(name: str, factor: float = 1.02) -> Callable[[nn.Module], Run]:
-    """The block with one parameter scaled; by 2 % unless told."""
-
-    def mutate(block: nn.Module) -> Run:
-        block.get_parameter(name).data.mul_(factor)
-        return block
-
-    return mutate
-
-
-def transposed_bias(block: nn.Module) -> Run:
-    block.pair_bias.register_forward_hook(lambda module, arguments, out: out.transpose(-2, -3))
-    return block
-
-
-def exchanged(first: str, second: str) -> Callable[[nn.Module], Run]:
-    """The block with two of its layers exchanged."""
-
-    def mutate(block: nn.Module) -> Run:
-        one, other = block.get_submodule(first), block.get_submodule(second)
-        block.set_submodule(first, other)
-        block.set_submodule(second, one)
-        return block
-
-    return mutate
 
 
 def transparent(block: nn.Module) -> nn.Module:

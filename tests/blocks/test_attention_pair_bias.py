@@ -10,7 +10,8 @@ from torch import nn
 
 from evoattn import AttentionPairBias
 from tests.blocks import oracles
-from tests.blocks.contract import BlockTests, PairAsTests, Run, assert_refused, mixes_of, published_and_all, scaled, transposed_bias
+from tests.blocks.alphafold import Run, scaled, transposed_bias
+from tests.blocks.contract import BlockTests, PairAsTests, TwoInputTests, assert_refused, mixes_of, published_and_all
 from tests.helpers import assert_golden
 
 MIXES = mixes_of(
@@ -84,7 +85,7 @@ def ungated(block: nn.Module) -> Run:
     return block
 
 
-class TestAttentionPairBias(BlockTests, PairAsTests):
+class TestAttentionPairBias(BlockTests, TwoInputTests, PairAsTests):
     cases = published_and_all(MIXES)
     mixes = MIXES
 
@@ -104,8 +105,8 @@ class TestAttentionPairBias(BlockTests, PairAsTests):
         with pytest.raises(AssertionError, match="output: off by"):
             assert_golden("output", mutate(block)(*inputs), expected)
 
-    def test_is_row_attention_of_one_row(self) -> None:
-        """The same attention as in an MSA of one sequence; without a key nothing is left, since the output has no bias."""
+    def test_without_a_key_nothing_is_left(self) -> None:
+        """Here the output has no bias."""
         mix = self.mixes[0]
         out = mix.block()(*mix.draw(), *mix.no_masks(False))
         assert torch.equal(out, torch.zeros_like(out))

@@ -7,11 +7,12 @@ import torch
 
 from evoattn import MSAColumnAttention
 from tests.blocks import oracles
+from tests.blocks.alphafold import AttentionGoldenTests, exchanged, scaled, without_mask
 from tests.blocks.common import Case
-from tests.blocks.contract import AttentionGoldenTests, BlockTests, assert_refused, exchanged, ramp, scaled, transparent, without_mask
+from tests.blocks.contract import BlockTests, SlicedTests, assert_refused, ramp, transparent
 
 
-class TestMSAColumnAttention(BlockTests, AttentionGoldenTests):
+class TestMSAColumnAttention(BlockTests, SlicedTests, AttentionGoldenTests):
     cases = (
         Case(
             "as published",

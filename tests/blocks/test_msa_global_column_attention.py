@@ -7,11 +7,12 @@ import torch
 
 from evoattn import MSAGlobalColumnAttention
 from tests.blocks import oracles
+from tests.blocks.alphafold import AttentionGoldenTests, scaled, without_mask
 from tests.blocks.common import Case
-from tests.blocks.contract import AttentionGoldenTests, BlockTests, assert_refused, ramp, scaled, transparent, without_mask
+from tests.blocks.contract import BlockTests, SlicedTests, assert_refused, ramp, transparent
 
 
-class TestMSAGlobalColumnAttention(BlockTests, AttentionGoldenTests):
+class TestMSAGlobalColumnAttention(BlockTests, SlicedTests, AttentionGoldenTests):
     cases = (
         Case(
             "as published",

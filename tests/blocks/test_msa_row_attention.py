@@ -8,19 +8,17 @@ import torch
 
 from evoattn import MSARowAttention
 from tests.blocks import oracles
+from tests.blocks.alphafold import AttentionGoldenTests, exchanged, scaled, transposed_bias, without_mask
 from tests.blocks.contract import (
-    AttentionGoldenTests,
     BlockTests,
     PairAsTests,
+    SlicedTests,
+    TwoInputTests,
     assert_refused,
-    exchanged,
     mixes_of,
     published_and_all,
     ramp,
-    scaled,
     transparent,
-    transposed_bias,
-    without_mask,
 )
 
 MIXES = mixes_of(
@@ -32,7 +30,7 @@ MIXES = mixes_of(
 )
 
 
-class TestMSARowAttention(BlockTests, PairAsTests, AttentionGoldenTests):
+class TestMSARowAttention(BlockTests, SlicedTests, TwoInputTests, PairAsTests, AttentionGoldenTests):
     cases = published_and_all(MIXES)
     mixes = MIXES
     golden_keys = ("msa_row_attention_with_pair_bias",)

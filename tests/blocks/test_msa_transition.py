@@ -6,11 +6,12 @@ import torch
 
 from evoattn import MSATransition
 from tests.blocks import oracles
+from tests.blocks.alphafold import GoldenTests, scaled
 from tests.blocks.common import Case
-from tests.blocks.contract import BlockTests, GoldenTests, scaled
+from tests.blocks.contract import BlockTests, SlicedTests
 
 
-class TestMSATransition(BlockTests, GoldenTests):
+class TestMSATransition(BlockTests, SlicedTests, GoldenTests):
     cases = (Case("as published", lambda: MSATransition(8, 3), oracles.transition, ("m",), ("msa_mask",), "m"),)
     golden_keys = ("msa_transition",)
     mutants: ClassVar = {"hidden layer scaled by 1.02": scaled("up.weight"), "bias dropped": scaled("down.bias", 0.0)}

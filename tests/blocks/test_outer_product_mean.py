@@ -9,8 +9,9 @@ from torch import nn
 from evoattn import OuterProductMean
 from evoattn.ops import pairwise
 from tests.blocks import oracles
+from tests.blocks.alphafold import GoldenTests, Run, exchanged, scaled, without_mask
 from tests.blocks.common import Case, assert_same
-from tests.blocks.contract import BlockTests, GoldenTests, Run, exchanged, scaled, without_mask
+from tests.blocks.contract import BlockTests, SlicedTests
 
 
 def never_divided(block: nn.Module) -> Run:
@@ -21,7 +22,7 @@ def divided_by_all_sequences(block: nn.Module) -> Run:
     return lambda m, mask: never_divided(block)(m, mask) / len(m)
 
 
-class TestOuterProductMean(BlockTests, GoldenTests):
+class TestOuterProductMean(BlockTests, SlicedTests, GoldenTests):
     cases = (Case("as published", lambda: OuterProductMean(8, 6, 3), oracles.outer_product_mean, ("m",), ("msa_mask",), "z"),)
     golden_keys = ("outer_product_mean",)
     mutants: ClassVar = {
@@ -53,6 +54,23 @@ class TestOuterProductMean(BlockTests, GoldenTests):
         block, (m,) = case.block(), case.draw()
         out = block(m, torch.zeros(m.shape[:-1], dtype=torch.bool))
         assert torch.allclose(out, (block.out.bias / block.eps).expand_as(out), rtol=1e-12, atol=0.0)
+
+    def test_sums_beyond_float16(self) -> None:
+        """The sum over sequences passes float16's largest number, 65504; the mean does not.
+
+        Allowed is one rounding of float16 for each of the four steps from m to delta.
+        """
+        (case,) = self.cases
+        block = case.block(torch.float16)
+        for layer in (block.left, block.right):
+            layer.weight.data *= 120.0
+        m = case.draw(dtype=torch.float16)[0].repeat(4, 1, 1)
+        x = block.double().norm(m.double())
+        assert torch.einsum("sic,sjd->ijcd", block.left(x), block.right(x)).abs().max() > 65504
+        truth = block(m.double())
+        assert truth.abs().max() < 65504
+        error = (block.half()(m) - truth).norm() / truth.norm()
+        assert error <= 4 * torch.finfo(torch.float16).eps
 
     def test_blocks_of_rows_change_nothing(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Inputs this small fit one block; forced through blocks of one and of four rows, forward and backward."""

@@ -6,11 +6,12 @@ import torch
 
 from evoattn import PairTransition
 from tests.blocks import oracles
+from tests.blocks.alphafold import GoldenTests, scaled
 from tests.blocks.common import Case
-from tests.blocks.contract import BlockTests, GoldenTests, scaled
+from tests.blocks.contract import BlockTests, SlicedTests
 
 
-class TestPairTransition(BlockTests, GoldenTests):
+class TestPairTransition(BlockTests, SlicedTests, GoldenTests):
     cases = (Case("as published", lambda: PairTransition(6, 2), oracles.transition, ("z",), ("pair_mask",), "z"),)
     golden_keys = ("pair_transition",)
     mutants: ClassVar = {"hidden layer scaled by 1.02": scaled("up.weight"), "bias dropped": scaled("down.bias", 0.0)}

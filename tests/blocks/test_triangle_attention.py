@@ -8,21 +8,9 @@ import torch
 
 from evoattn import TriangleAttention
 from tests.blocks import oracles
+from tests.blocks.alphafold import AttentionGoldenTests, exchanged, scaled, transposed_bias, without_mask
 from tests.blocks.common import Case
-from tests.blocks.contract import (
-    AttentionGoldenTests,
-    BlockTests,
-    PairAsTests,
-    assert_refused,
-    exchanged,
-    mixes_of,
-    published_and_all,
-    ramp,
-    scaled,
-    transparent,
-    transposed_bias,
-    without_mask,
-)
+from tests.blocks.contract import BlockTests, PairAsTests, SlicedTests, assert_refused, mixes_of, published_and_all, ramp, transparent
 
 MUTANTS = {
     "bias dropped": scaled("pair_bias.weight", 0.0),
@@ -40,7 +28,7 @@ def mixes(node: str, heads: int) -> list[Case]:
     return mixes_of(make, functools.partial(oracles.triangle_attention, heads=heads, node=node), ("z",), ("pair_mask",), "z")
 
 
-class TestStartingNode(BlockTests, PairAsTests, AttentionGoldenTests):
+class TestStartingNode(BlockTests, SlicedTests, PairAsTests, AttentionGoldenTests):
     mixes = mixes("starting", 3)
     cases = published_and_all(mixes)
     golden_keys = ("triangle_attention_starting_node",)
@@ -51,7 +39,7 @@ class TestStartingNode(BlockTests, PairAsTests, AttentionGoldenTests):
         return TriangleAttention(24, 3, node="starting")
 
 
-class TestEndingNode(BlockTests, PairAsTests, AttentionGoldenTests):
+class TestEndingNode(BlockTests, SlicedTests, PairAsTests, AttentionGoldenTests):
     mixes = mixes("ending", 2)
     cases = published_and_all(mixes)
     golden_keys = ("triangle_attention_ending_node",)
