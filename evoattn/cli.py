@@ -103,9 +103,10 @@ def run(
         )  # fmt: skip
     if threads is not None:
         torch.set_num_threads(threads)
-    with _reported(), _progress() as on_block:
-        record = run_trunk(settings, on_block)
-    typer.echo(json.dumps(record, indent=2) if as_json else summary(record))
+    with _reported():
+        with _progress() as on_block:
+            record = run_trunk(settings, on_block)
+        typer.echo(json.dumps(record, indent=2) if as_json else summary(record))
 
 
 @app.command()
@@ -176,7 +177,8 @@ def _progress() -> Iterator[Callable[[int, int], None] | None]:
         yield None
         return
     counts = MofNCompleteColumn(), TextColumn("blocks, ran"), TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn()
-    with Progress(TextColumn("{task.description}"), BarColumn(), *counts, console=console, transient=True) as bar:
+    columns = TextColumn("{task.description}"), BarColumn(), *counts
+    with Progress(*columns, console=console, transient=True, speed_estimate_period=3600) as bar:  # a block may take minutes
         task = bar.add_task("Preparing", total=None)
         yield lambda done, total: bar.update(task, description="Running" if done < total else "Writing", completed=done, total=total)
 

@@ -55,6 +55,8 @@ def attention_calls(
 ) -> list[Call]:
     """Every kind of attention in the trunk, in the order in which it runs, for one alignment without padding.
 
+    The shapes are those of whole calls; for inference a stack may make several, each of a slice of the leading axis.
+
     Pair features that enter as keys or values have an op of their own (:func:`evoattn.pair_attention`), which is not a matter of choice;
     they are left out here.
 
@@ -85,4 +87,4 @@ def _shapes(c: EvoformerConfig, s: int, n: int) -> Iterator[_Shapes]:
         yield _Shapes("MSA column", (n, s, h, d), (n, s, h, d))
     for node, h in (("starting", c.n_head_tri_start), ("ending", c.n_head_tri_end)):
         edges = (n, n, h, c.c_z // h)
-        yield _Shapes(f"triangle, {node} node", edges, edges, (1, h, n, n) if "bias" in c.triangle_pair_as else None)
+        yield _Shapes(f"triangle ({node} node)", edges, edges, (1, h, n, n) if "bias" in c.triangle_pair_as else None)

@@ -17,7 +17,7 @@ from evoattn.runs.build import build
 from evoattn.runs.calls import Sizes, attention_calls
 from evoattn.runs.figure import Maps, Report, draw
 from evoattn.runs.output import new_folder, refuse_output, write_json, write_tensors
-from evoattn.runs.record import call_record, input_record, model_record, rows_record, warnings
+from evoattn.runs.record import call_record, counted, input_record, model_record, rows_record, warnings
 from evoattn.runs.settings import RunSettings
 from evoattn.runs.watch import OnBlock, Stopwatch, peak_memory, versions
 
@@ -116,5 +116,5 @@ def _tensors(out: Representations, features: dict[str, Tensor], msa: MSA, save: 
 
 def _title(settings: RunSettings, msa: MSA, kept: MSA) -> str:
     name = msa.names[0] if len(msa.names[0]) <= 40 else msa.names[0][:37] + "..."
-    rows = f"{kept.n_seq:,} of {msa.n_seq:,} rows" if kept.n_seq < msa.n_seq else f"{msa.n_seq:,} row{'s' * (msa.n_seq > 1)}"
+    rows = f"{kept.n_seq:,} of {msa.n_seq:,} rows" if kept.n_seq < msa.n_seq else counted(msa.n_seq, "row")
     return f"{settings.input.name}, query {name}: {rows} × {msa.n_res} residues, {settings.config.evoformer.n_blocks} Evoformer blocks"

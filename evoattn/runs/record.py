@@ -35,8 +35,8 @@ def rows_record(msa: MSA, sizes: Sizes, *, uses_extra: bool) -> dict[str, Any]:
     if kept == msa.n_seq:
         rule = "all rows are kept"
     else:
-        rule = f"kept are the query and the next {kept - 1:,} rows in file order (search tools write the best hits first)"
-        rule += f"; the {extra:,} rows after them go to the extra-MSA stack" if extra else ""
+        rule = f"kept are the query and the next {counted(kept - 1, 'row')} in file order (search tools write the best hits first)"
+        rule += f"; {counted(extra, 'row')} after them go to the extra-MSA stack" if extra else ""
         rule += f"; the last {rest:,} count only in the profiles of the kept rows" if rest else ""
     return {"kept": kept, "extra": extra, "profile_only": rest, "rule": rule}
 
@@ -80,6 +80,11 @@ def warnings(settings: RunSettings, sizes: Sizes, weights: dict[str, Any], tenso
     if settings.format == "npz" and settings.dtype == "bf16":
         found.append("numpy has no bfloat16: the representations in the npz are float32, with the same values.")
     return found if has_report else [*found, NO_REPORT]
+
+
+def counted(n: int, noun: str) -> str:
+    """A number with its noun, such as "1 row" and "1,024 rows"."""
+    return f"{n:,} {noun}{'' if n == 1 else 's'}"
 
 
 def file_sha256(path: Path) -> str:

@@ -3,6 +3,8 @@
 from textwrap import wrap
 from typing import Any, Final
 
+from evoattn.runs.record import counted
+
 WIDTH: Final = 120
 INDENT: Final = 12
 
@@ -31,7 +33,7 @@ def _section(title: str, lines: list[str]) -> str:
 
 def _input(source: dict[str, Any]) -> list[str]:
     account = source["account"]
-    size = f"{source['rows']:,} rows x {source['columns']:,} columns"
+    size = f"{counted(source['rows'], 'row')} x {counted(source['columns'], 'column')}"
     lines = [f"{source['path']} ({source['format']}): {size}, query {source['query']['name']!r}"]
     lines += [f"rows dropped, {reason}: {count:,}" for reason, count in account["dropped"].items()]
     if account["mapped"]:
@@ -42,10 +44,10 @@ def _input(source: dict[str, Any]) -> list[str]:
 def _model(model: dict[str, Any], execution: dict[str, Any]) -> list[str]:
     config = model["config"]
     stacks = f"{config['extra']['n_blocks']} extra-MSA + " if config["extra"] else ""
-    recycles = f", {model['recycles']} recycles" if model["recycles"] else ""
+    recycles = f", {counted(model['recycles'], 'recycle')}" if model["recycles"] else ""
     return [
         f"{model['preset']}: {stacks}{config['evoformer']['n_blocks']} Evoformer blocks, {model['parameters'] / 1e6:.1f} million "
-        f"parameters, {execution['dtype']} on {execution['device']}, {execution['threads']} threads{recycles}"
+        f"parameters, {execution['dtype']} on {execution['device']}, {counted(execution['threads'], 'thread')}{recycles}"
     ]
 
 
@@ -62,7 +64,7 @@ def _attention(execution: dict[str, Any]) -> list[str]:
     groups: dict[tuple[str, str, str], list[str]] = {}
     for call in execution["attention"]:
         groups.setdefault((call["stack"], call["backend"], _why(call, execution["backend"])), []).append(call["kind"])
-    return [f"{backend} in the {stack} for {'; '.join(kinds)} ({why})" for (stack, backend, why), kinds in groups.items()]
+    return [f"{stack}: {backend} for {', '.join(kinds)}: {why}" for (stack, backend, why), kinds in groups.items()]
 
 
 def _why(call: dict[str, Any], asked: str) -> str:
@@ -73,7 +75,7 @@ def _why(call: dict[str, Any], asked: str) -> str:
         if name == call["backend"]:
             break
         passed_over.append(f"not {name}: {'; '.join(reasons)}")
-    return " and ".join(passed_over) or "the first choice, and nothing against it"
+    return " and ".join(passed_over) or "the first choice, nothing is against it"
 
 
 def _time(seconds: dict[str, float]) -> list[str]:

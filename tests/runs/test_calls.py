@@ -47,12 +47,12 @@ def test_every_kind_has_a_name() -> None:
     assert [(call.stack, call.kind) for call in calls] == [
         ("extra-MSA stack", "MSA row"),
         ("extra-MSA stack", "MSA global column"),
-        ("extra-MSA stack", "triangle, starting node"),
-        ("extra-MSA stack", "triangle, ending node"),
+        ("extra-MSA stack", "triangle (starting node)"),
+        ("extra-MSA stack", "triangle (ending node)"),
         ("Evoformer", "MSA row"),
         ("Evoformer", "MSA column"),
-        ("Evoformer", "triangle, starting node"),
-        ("Evoformer", "triangle, ending node"),
+        ("Evoformer", "triangle (starting node)"),
+        ("Evoformer", "triangle (ending node)"),
     ]
 
 
