@@ -38,7 +38,9 @@ def causal_mask(q: Float[Tensor, "*batch q h d"], k: Float[Tensor, "*batch k kv 
 
 
 def hide_nonfinite(x: Float[Tensor, "*axes c"], mask: Bool[Tensor, "*axes"] | None) -> Float[Tensor, "*axes c"]:
-    """`x` with NaN and inf at masked positions replaced by 0; finite values stay, since published systems use them as queries.
+    """`x` with NaN, inf and what would overflow in a norm (from 1e18 in float32) replaced by 0 at masked positions.
+
+    Other values stay, since published systems use them as queries.
 
     By selection, so that neither the values nor their gradients get through.
 
@@ -57,7 +59,8 @@ def hide_nonfinite_(x: Float[Tensor, "*axes c"], mask: Bool[Tensor, "*axes"] | N
 
 def _bad(x: Tensor, mask: Tensor) -> Tensor:
     check_boolean("hide_nonfinite", "mask", mask)
-    return ~(mask.unsqueeze(-1) | x.isfinite())
+    overflows = torch.finfo(torch.promote_types(x.dtype, torch.float32)).max ** 0.5 / 16  # its square, summed over the channels by a norm
+    return ~(mask.unsqueeze(-1) | (x.abs() < overflows))  # NaN is not smaller than anything
 
 
 def drop_trivial_mask(mask: Tensor | None) -> Tensor | None:

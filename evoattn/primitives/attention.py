@@ -174,14 +174,14 @@ class GatedAttention(MultiHeadAttention):
 class GlobalGatedAttention(Executable):
     """One query for the whole length, the mean of its inputs; one key and value head; a gate per position.
 
-    AlphaFold 2 supplement, algorithm 19: cost linear in the length. `eps` guards the mean where everything is masked.
+    AlphaFold 2 supplement, algorithm 19: cost linear in the length. Where everything is masked the query is 0.
     """
 
-    def __init__(self, c: int, heads: int, eps: float = 1e-10) -> None:
+    def __init__(self, c: int, heads: int) -> None:
         super().__init__()
         check_heads("GlobalGatedAttention", "c", c, "heads", heads)
         d_head = c // heads
-        self.c, self.heads, self.eps = c, heads, eps
+        self.c, self.heads = c, heads
         self.q = linear(c, c, bias=False, init="glorot")
         self.k = linear(c, d_head, bias=False, init="glorot")
         self.v = linear(c, d_head, bias=False, init="glorot")
@@ -205,9 +205,9 @@ class GlobalGatedAttention(Executable):
         return (5 * self.c + 2 * self.c // self.heads) * itemsize
 
     def _mean(self, x: Tensor, mask: Tensor | None) -> Tensor:
-        """Mean over the unmasked positions, [*batch, c]; summed in float32, where `eps` does not vanish."""
+        """Mean over the unmasked positions, [*batch, c], summed in float32."""
         accumulate = torch.promote_types(x.dtype, torch.float32)
         if mask is None:
             return x.mean(-2, dtype=accumulate).to(x.dtype)
         present = mask.unsqueeze(-1)
-        return (x.masked_fill(~present, 0.0).sum(-2, dtype=accumulate) / (present.sum(-2) + self.eps)).to(x.dtype)
+        return (x.masked_fill(~present, 0.0).sum(-2, dtype=accumulate) / present.sum(-2).clamp(min=1)).to(x.dtype)
