@@ -231,7 +231,9 @@ def _events(pieces: Iterator[bytes], quirks: list[str]) -> Iterator[Line | None]
 
 def _without_mark(pieces: Iterator[bytes], quirks: list[str]) -> Iterator[bytes]:
     """Take a byte order mark away, and refuse what is no text of single bytes."""
-    first = next(pieces, b"")
+    first = b""
+    while len(first) < 256 and (piece := next(pieces, b"")):  # a stream may give a few bytes at a time
+        first += piece
     if first.startswith((b"\xff\xfe", b"\xfe\xff")) or first[:256].count(b"\0") * 3 > len(first[:256]) > 3:
         raise MSAError("the text is UTF-16, or no text at all; save it as UTF-8 or ASCII.")
     if (kind := packed_as(first)) is not None:

@@ -1,13 +1,18 @@
 """Reading alignments: hand-made files of every kind that users were seen to bring."""
 
+import bz2
 import gzip
+import io
+import lzma
+import sys
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from evoattn.errors import ConfigError, MSAError
-from evoattn.io import MSA, read_msa
+from evoattn.io import MSA, read_msa, read_sequences, sources
 from evoattn.io.residues import encode
 
 INSERTIONS = ">q\nMKVL\n>mid\nMKaaVL\n>left\nggMKVL\n>right\nMKVLgg\n"
@@ -158,10 +163,6 @@ def test_texts_that_mean_the_same(read, content: str) -> None:
     assert_same(read(content), read(INSERTIONS))
 
 
-def test_gzip_is_known_by_content(read) -> None:
-    assert_same(read(gzip.compress(INSERTIONS.encode()), name="family.a3m"), read(INSERTIONS))
-
-
 def test_names_and_descriptions(read) -> None:
     msa = read(b">A0A1\t212\t0.9\nMK\n>sp|P1|X Some protein OS=E. coli \nMK\n>\nMK\n>q\nMK\n>q\nMK\n")
     assert msa.names == ("A0A1", "sp|P1|X", "", "q", "q")
@@ -205,11 +206,6 @@ def test_missing_file_and_folder(tmp_path: Path) -> None:
         read_msa(tmp_path / "nothing.a3m")
     with pytest.raises(MSAError, match="cannot be read"):
         read_msa(tmp_path)
-
-
-def test_short_or_plain_peptides_are_no_nucleotides(read) -> None:
-    for query in ("ACGT", "GAGAGAGAGAGA", "ACGTACGTACGTW"):
-        assert read(f">q\n{query}\n").query == query
 
 
 # --- letters ---------------------------------------------------------------------------------------------------------
@@ -380,6 +376,298 @@ def test_max_rows(read) -> None:
 def test_max_rows_must_keep_the_query(read) -> None:
     with pytest.raises(ConfigError, match="max_rows is 0; at least 1 row"):
         read(INSERTIONS, max_rows=0)
+
+
+# --- anchors, and which row is the query -----------------------------------------------------------------------------
+
+SEED = "# STOCKHOLM 1.0\na  M-vL.\nb  MKV-a\nc  -K.Lg\n#=GC RF x.xx.\n#=GC SS_cons HHHCC\n#=GR b PP 99.*5\n//\n"
+
+
+def test_no_anchor_keeps_every_column(read) -> None:
+    msa = read(SEED, anchor="none")
+    assert rows(msa) == ["M-VL-", "MKV-A", "-K-LG"]
+    assert len(msa.insertions) == 0
+    assert msa.annotation.gc == {"RF": "x.xx.", "SS_cons": "HHHCC"} and msa.annotation.gr == {"PP": {1: "99.*5"}}
+    assert rows(read(">a\nMK-V\n>b\nMaKRV\n", anchor="none")) == ["MK-V", "MKRV"]
+
+
+def test_the_columns_of_the_reference_line(read) -> None:
+    msa = read(SEED, anchor="rf")
+    assert rows(msa) == ["MVL", "MV-", "--L"]
+    assert [msa.insertions.row(i) for i in (1, 2)] == [(pytest.approx([1, 3]), b"KA"), (pytest.approx([1, 3]), b"KG")]
+    assert msa.annotation.gc == {"RF": "xxx", "SS_cons": "HHC"} and msa.annotation.gr == {"PP": {1: "9.*"}}
+    assert "columns that the file marks as insertions (residues there are insertions): 2" in msa.account.notes
+    selex = "#=RF xx.xx\na    MK-VL\nb    MKaVL\n"
+    assert rows(read(selex, anchor="rf")) == ["MKVL", "MKVL"]
+
+
+def test_the_columns_of_a2m_and_a3m(read) -> None:
+    dotted = read(">a\nM.kV-\n>b\nMav-L\n", anchor="rf")
+    assert (dotted.format, rows(dotted)) == ("a2m", ["MV-", "M-L"])
+    assert [dotted.insertions.row(i)[1] for i in range(2)] == [b"K", b"AV"]
+    dotless = read(">a\nMkV-\n>b\nMav-L\n", anchor="rf")
+    assert dotless.format == "a3m"
+    assert_same(dotless, dotted)
+    assert rows(read(">a\nM.kV-\n>b\nMav-L\n")) == ["MKV", "MV-"]  # the query's own residues, small letters too
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (">q\nMKVL\n>a\nMR-L\n", "anchor is 'rf', but the file does not mark its columns.*anchor='query', or 'none'"),
+        (SEED.replace("x.xx.", "x.xx"), r"reference line \(RF\) has 4 characters, the rows have 5 columns"),
+        (SEED.replace("x.xx.", "....."), "marks no column"),
+    ],
+)
+def test_a_file_without_usable_reference_line(read, content: str, message: str) -> None:
+    with pytest.raises(MSAError, match=message):
+        read(content, anchor="rf")
+
+
+QUERY_LAST = ">a\nMK-VW\n>b\nM--VW\n>q\n-KGV-\n>c\nWWWWW\n"
+
+
+@pytest.mark.parametrize(("max_rows", "names"), [(None, ("q", "a", "b", "c")), (4, ("q", "a", "b", "c")), (2, ("q", "a")), (1, ("q",))])
+@pytest.mark.parametrize("stockholm", [False, True])
+def test_the_query_may_stand_anywhere(read, max_rows: int | None, names: tuple[str, ...], stockholm: bool) -> None:
+    content = QUERY_LAST
+    if stockholm:  # interleaved, cut after two columns
+        pairs = [record.split("\n")[:2] for record in QUERY_LAST[1:].split(">")]
+        content = (
+            "# STOCKHOLM 1.0\n" + "\n".join("".join(f"{n} {t[cut]}\n" for n, t in pairs) for cut in (slice(2), slice(2, None))) + "//\n"
+        )
+    msa = read(content, query="q", max_rows=max_rows)
+    assert msa.names == names
+    assert rows(msa) == ["KGV", "K-V", "--V", "WWW"][: len(names)]
+    assert (msa.account.rows_in, msa.account.rows_kept) == (4, len(names))
+    if len(names) > 1:
+        assert msa.insertions.row(1) == (pytest.approx([0, 3]), b"MW")
+
+
+def test_a_query_that_is_not_there(read) -> None:
+    with pytest.raises(MSAError, match=r"no row has the name 'quarry', the query that was asked for. Similar names: 'query'"):
+        read(">query\nMKVL\n>a\nMRVL\n", query="quarry")
+    with pytest.raises(MSAError, match="The first row is 'a'"):
+        read(">a\nMKVL\n", query="zzz")
+
+
+# --- chains ----------------------------------------------------------------------------------------------------------
+
+
+def test_chains_joined_by_a_colon(read) -> None:
+    msa = read(">dimer\nMKVL:GGS\n")
+    assert (msa.query, msa.chain_lengths, msa.chain_copies) == ("MKVLGGS", (4, 3), (1, 1))
+    msa = read(">dimer\nMK-VL:GG\n>a\nMKaAVL:G-\n>b\nMK-VLGG\n")
+    assert rows(msa) == ["MKVLGG", "MKVLG-", "MKVLGG"]
+    assert (msa.chain_lengths, msa.insertions.row(1)[1]) == ((4, 2), b"AA")
+    with pytest.raises(
+        MSAError, match=r"row 2 \('a'\): its ':' are after the columns \[1\], those of the query, row 1 \('q'\), after \[2\]"
+    ):
+        read(">q\nMK:VL\n>a\nM:KVL\n")
+
+
+@pytest.mark.parametrize("sequence", ["MK::VL", ":MKVL", "MKVL:"])
+def test_an_empty_chain_is_refused(read, sequence: str) -> None:
+    with pytest.raises(MSAError, match=r"row 1 \('q'\): a chain between two ':' is empty"):
+        read(f">q\n{sequence}\n")
+
+
+# --- alphabets -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("content", "alphabet", "codes"),
+    [
+        (">rna\nACCAGGAUGGCN\n", "rna", [22, 24, 24, 22, 23, 23, 22, 25, 23, 23, 24, 30]),
+        (">dna\nacgtacgtta\n>b\nacgtacgtta\n>c\nacgtRcgt-.\n", "dna", [26, 28, 27, 29, 26, 28, 27, 29, 29, 26]),
+        (">few\nACGT\n", "protein", [0, 4, 7, 16]),
+        (">two kinds\nGAGAGAGAGAGA\n", "protein", [7, 0] * 6),
+        (">one in thirteen\nACGTACGTACGTW\n", "protein", [0, 4, 7, 16] * 3 + [17]),
+    ],
+)
+def test_the_alphabet_is_told_by_the_letters(read, content: str, alphabet: str, codes: list[int]) -> None:
+    msa = read(content)
+    assert (msa.alphabet, msa.residues[0].tolist()) == (alphabet, codes)
+    assert any("nearly all letters are A, C, G, T or U" in note for note in msa.account.notes) == (alphabet != "protein")
+    assert msa.query == content.split("\n")[1].upper()
+
+
+def test_the_alphabet_can_be_named(read) -> None:
+    assert read(">rna\nACCAGGAUGGCN\n", alphabet="protein").residues[0, :3].tolist() == [0, 4, 4]
+    msa = read(">q\nAC-TX\n", alphabet="rna")
+    assert msa.residues.tolist() == [[22, 24, 25, 30]]
+    assert msa.account.mapped == {"T": 1, "X": 1}
+
+
+# --- SELEX and bare rows ---------------------------------------------------------------------------------------------
+
+
+def test_spaces_are_gaps_in_selex(read) -> None:
+    content = "# a comment\n#=ID kin\nseq1   MK VL\nlonger  KAVL\n#=SS    HHHH\nq3     M    \n\nseq1   GG\nlonger G\nq3      G\n"
+    msa = read(content, format="selex", anchor="none")
+    assert msa.names == ("seq1", "longer", "q3")
+    assert rows(msa) == ["MK-VLGG", "-KAVLG-", "M-----G"]
+    assert msa.annotation.gf == {"ID": ("kin",)}
+
+
+def test_bare_rows(read) -> None:
+    msa = read("MKVL\nMR-L\n\n.KVL\n", name="family.aln")
+    assert (msa.format, msa.names, rows(msa)) == ("psicov", ("seq1", "seq2", "seq3"), ["MKVL", "MR-L", "-KVL"])
+    assert "rows without names (named seq1, seq2, ...): 3" in msa.account.notes
+    with pytest.raises(MSAError, match=r"line 2, row 2 \('seq2'\): has 3 columns, expected 4"):
+        read("MKVL\nMR-\n")
+
+
+def test_a_named_format_is_not_guessed(read) -> None:
+    assert rows(read("mkvl\nmr-l\n", format="psicov")) == ["MKVL", "MR-L"]
+    assert rows(read(">q\nMKVL\n>a\nMaRV\n", format="fasta")) == ["MKVL", "MARV"]
+    with pytest.raises(MSAError, match=r"row 2 \('a'\): has 3 columns, expected 4"):
+        read(">q\nMKVL\n>a\nMaRV\n", format="a3m")
+    with pytest.raises(MSAError, match=r"row 2 \('a'\): has 5 columns, expected 4"):
+        read(">q\nMKVL\n>a\nMaKVL\n", format="fasta")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"format": "fastq"}, "format is 'fastq'; allowed are auto, a3m, a2m, fasta, stockholm, clustal, selex, psicov"),
+        ({"alphabet": "xna"}, "alphabet is 'xna'; allowed are auto, protein, rna, dna"),
+        ({"anchor": "first"}, "anchor is 'first'; allowed are query, rf, none"),
+    ],
+)
+def test_unknown_options(read, no_type_checks: None, options: dict, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        read(INSERTIONS, **options)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("data_1ABC\n#\n_entry.id 1ABC\n", "an mmCIF structure"),
+        ("HEADER    HYDROLASE\n", "a PDB structure"),
+        ("ID   X_HUMAN   Reviewed;\n", "a UniProt or EMBL flat file"),
+        ("LOCUS       X\n", "a GenBank flat file"),
+        ("#NEXUS\nbegin data;\n", "a NEXUS file.*Convert it to FASTA"),
+        (" 2 4\na MKVL\nb MRVL\n", "a PHYLIP file"),
+        ("PileUp\n\n MSF: 4\n", "an MSF file"),
+        ("HMMER3/f [3.1]\n", "a profile HMM"),
+        ("<!DOCTYPE html>\n<html>\n", "HTML or XML, such as an error page"),
+        ('{"a": 1}\n', "JSON"),
+        ("@read1\nACGT\n+\nIIII\n", "a FASTQ file"),
+        ("PK\x03\x04xx", "a zip archive"),
+        ("\x01\x02\x03\x04\x05", "no text"),
+    ],
+)
+def test_other_kinds_of_file_are_named(read, content: str, message: str) -> None:
+    with pytest.raises(MSAError, match=rf"family.txt, line 1: the file is (?s:.*){message}"):
+        read(content)
+
+
+# --- where it is read from -------------------------------------------------------------------------------------------
+
+PACKED = {"gzip": gzip.compress, "bzip2": bz2.compress, "xz": lzma.compress}
+
+
+@pytest.mark.parametrize("kind", [*PACKED, "zstandard"])
+def test_compression_is_known_by_content(read, kind: str) -> None:
+    pack = PACKED.get(kind) or pytest.importorskip("zstandard").compress
+    half = len(INSERTIONS) // 2
+    whole = pack(INSERTIONS.encode())
+    parts = pack(INSERTIONS[:half].encode()) + pack(INSERTIONS[half:].encode())
+    for packed in (whole, parts):
+        msa = read(packed, name="family.a3m")
+        assert_same(msa, read(INSERTIONS))
+        assert msa.account.notes[0] == f"compressed ({kind})"
+    with pytest.raises(MSAError, match=r"family\.txt: the file cannot be read: Compressed file ended before"):
+        read(whole[:-4])
+    with pytest.raises(MSAError, match=r"family\.txt: the file cannot be read"):
+        read(whole[:8] + b"rubbish" + whole[15:])
+    with pytest.raises(MSAError, match=f"compressed twice: what was unpacked is compressed with {kind}"):
+        read(pack(whole))
+
+
+def test_zstandard_is_an_extra(read, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "zstandard", None)
+    monkeypatch.setitem(sys.modules, "compression", None)
+    with pytest.raises(MSAError, match=r"compressed with zstandard, and .* not installed. Install it with pip install 'evoattn\[msa\]'"):
+        read(b"\x28\xb5\x2f\xfd rest")
+
+
+def test_streams_and_standard_input(read, monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = read(INSERTIONS)
+    for stream in (io.BytesIO(INSERTIONS.encode()), io.StringIO(INSERTIONS), io.BytesIO(gzip.compress(INSERTIONS.encode()))):
+        msa = read_msa(stream)
+        assert_same(msa, expected)
+        assert msa.source == "<stream>"
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(INSERTIONS.encode())))
+    msa = read_msa("-")
+    assert_same(msa, expected)
+    assert msa.source == "<stdin>"
+    with pytest.raises(MSAError, match="the stream gave int and not bytes or text"):
+        read_msa(Numbers())
+    closed = io.BytesIO(b">q\nMK\n")
+    closed.close()
+    with pytest.raises(MSAError, match="the file cannot be read: I/O operation on closed file"):
+        read_msa(closed)
+
+
+class Numbers:
+    def read(self, n: int) -> int:
+        return n
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 7])
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+def test_pieces_of_any_size_are_the_same_file(read, monkeypatch: pytest.MonkeyPatch, size: int, end: str) -> None:
+    content = ("\ufeff" + INSERTIONS.replace("\n", end)).encode() + b"\0"
+    expected = read(content)
+    monkeypatch.setattr(sources, "_CHUNK", size)
+    assert_same(read(content), expected)
+
+
+def test_few_rows_of_a_deep_file_take_little_memory(read, tmp_path: Path) -> None:
+    path = tmp_path / "deep"
+    row, block = "MKVLWWSTNQRHACDEFGHI" * 10, "MKVLWWSTNQRHACDEFGHI" * 5
+    texts = {
+        "fasta": "".join(f">r{i}\n{row}\n" for i in range(20_000)),
+        "stockholm": "# STOCKHOLM 1.0\n" + "\n".join("".join(f"r{i} {block}\n" for i in range(20_000)) for _ in range(2)) + "//\n",
+    }
+    for kind, text in texts.items():
+        path.write_text(text)
+        tracemalloc.start()
+        msa = read_msa(path, max_rows=100)
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert (msa.format, msa.n_seq, msa.n_res, msa.account.rows_in) == (kind, 100, 200, 20_000)
+        assert peak < 3_000_000 < path.stat().st_size  # a few pieces of the file, and no more
+
+
+# --- sequences -------------------------------------------------------------------------------------------------------
+
+
+def test_sequences_that_are_not_aligned() -> None:
+    content = ">a first\nMKVLW\n>b\nmk*\n>dimer\nMK:GG:A\n>gaps\nM-K.\n"
+    found = read_sequences(io.StringIO(content))
+    assert found.names == ("a", "b", "dimer", "gaps") and found.descriptions[0] == "first"
+    assert found.sequences == ("MKVLW", "MK", "MKGGA", "MK")
+    assert found.chain_lengths == ((), (), (2, 2, 1), ())
+    assert found.account.notes == ("gaps (left out): 2", "sequences with a '*' (stop codon) at the end (left out): 1")
+    assert repr(found) == "SequenceSet(4 protein sequences, <stream>)"
+    few = read_sequences(io.StringIO(content), max_rows=1)
+    assert (few.names, few.account.rows_in, few.account.rows_kept) == (("a",), 4, 1)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (">a\nMK\n>b\n--\n", r"line 3, row 2 \('b'\): the record has no residue"),
+        (">a\nMK\n>b\nM1\n", r"row 2 \('b'\): character '1'"),
+        ("", "is empty"),
+    ],
+)
+def test_sequences_that_are_refused(content: str, message: str) -> None:
+    with pytest.raises(MSAError, match=f"<stream>.*{message}"):
+        read_sequences(io.StringIO(content))
 
 
 # --- independent truth -----------------------------------------------------------------------------------------------
