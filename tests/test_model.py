@@ -136,6 +136,16 @@ def test_relative_position_is_a_projected_one_hot() -> None:
     assert_same([embed(index)], [embed.linear(onehot)])
 
 
+def test_bins_of_recycled_distances() -> None:
+    """15 bins from 3.25 A, 1.25 A apart, the last one open; what is nearer is in none (AlphaFold 2 supplement, algorithm 32)."""
+    distances = [0.0, 3.2, 3.3, 4.4, 4.6, 19.4, 19.6, 20.8, 500.0]
+    positions = torch.zeros(len(distances), 3, dtype=torch.float64)
+    positions[:, 1] = torch.tensor(distances)
+    bins = tiny_trunk().recycling.distogram(positions)[0]
+    assert bins.sum(-1).tolist() == [0, 0, 1, 1, 1, 1, 1, 1, 1]
+    assert bins[2:].argmax(-1).tolist() == [0, 0, 1, 12, 13, 14, 14]
+
+
 def test_recycles_are_passes() -> None:
     """N recycles are N + 1 passes, each given the first row and the pair representation of the one before, and nothing else."""
     trunk, features = tiny_trunk(), tiny_features()
@@ -179,9 +189,9 @@ def test_every_parameter_gets_a_gradient() -> None:
         assert parameter.grad.any() or name in ("recycling.distance.weight", "recycling.msa_norm.weight", "recycling.pair_norm.weight")
 
 
-@pytest.mark.parametrize("fill", [torch.nan, torch.inf])
-def test_padding_changes_nothing(fill: float) -> None:
-    """Residues and sequences full of NaN at the end: no valid output, no gradient of a feature or a parameter notices. With a recycle."""
+@pytest.mark.parametrize(("fill", "recycles"), [(torch.nan, 0), (torch.inf, 1)])
+def test_padding_changes_nothing(fill: float, recycles: int) -> None:
+    """Residues and sequences full of NaN at the end: no valid output, no gradient of a feature or a parameter notices."""
     trunk, features = tiny_trunk(), tiny_features()
     previous = Recycled(torch.randn(N_RES, 32, dtype=torch.float64), torch.randn(N_RES, N_RES, 16, dtype=torch.float64))
     n = slice(N_RES)
@@ -190,7 +200,7 @@ def test_padding_changes_nothing(fill: float) -> None:
     results = []
     for given, before in ((features, previous), (padded, same)):
         wanted = [given[name].requires_grad_() for name in ("target_feat", "msa_feat", "extra_msa_feat")]
-        out = trunk(given, previous=before, recycles=1)
+        out = trunk(given, previous=before, recycles=recycles)
         assert all(x.isfinite().all() for x in (out.msa, out.pair, out.single))
         valid = [out.msa[:N_SEQ, n], out.pair[n, n], out.single[n]]
         total = torch.stack([x.square().sum() for x in valid]).sum()
