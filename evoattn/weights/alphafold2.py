@@ -24,6 +24,7 @@ from evoattn.errors import WeightsError
 from evoattn.model import EvoformerTrunk
 from evoattn.primitives import GlobalGatedAttention, MultiHeadAttention
 from evoattn.stacks import EvoformerBlock, EvoformerStack, ExtraMSAStack
+from evoattn.weights.family import Family, Shapes
 from evoattn.weights.tables import MATRIX, VECTOR, Layout, Rule, under
 
 TRUNK = "alphafold/alphafold_iteration/evoformer"
@@ -58,15 +59,15 @@ def linear(name: str, scope: str) -> list[Rule]:
 
 def gated_attention(attn: MultiHeadAttention | GlobalGatedAttention, scope: str) -> list[Rule]:
     """Of the submodule `attn`; global attention has a single key and value head and no head axis for it."""
-    into_heads = Layout("i h d -> (h d) i", attn.heads)
+    into_heads = Layout("i h d -> (h d) i", h=attn.heads)
     keys = MATRIX if isinstance(attn, GlobalGatedAttention) else into_heads
     return [
         Rule("attn.q.weight", (f"{scope}//query_w",), into_heads),
         Rule("attn.k.weight", (f"{scope}//key_w",), keys),
         Rule("attn.v.weight", (f"{scope}//value_w",), keys),
         Rule("attn.gate.weight", (f"{scope}//gating_w",), into_heads),
-        Rule("attn.gate.bias", (f"{scope}//gating_b",), Layout("h d -> (h d)", attn.heads)),
-        Rule("attn.out.weight", (f"{scope}//output_w",), Layout("h d o -> o (h d)", attn.heads)),
+        Rule("attn.gate.bias", (f"{scope}//gating_b",), Layout("h d -> (h d)", h=attn.heads)),
+        Rule("attn.out.weight", (f"{scope}//output_w",), Layout("h d o -> o (h d)", h=attn.heads)),
         Rule("attn.out.bias", (f"{scope}//output_b",), VECTOR),
     ]
 
@@ -87,7 +88,8 @@ def transition(module: nn.Module, scope: str, available: Collection[str]) -> lis
 def outer_product(module: OuterProductMean, scope: str, available: Collection[str]) -> list[Rule]:
     """The channel of the left operand is the major one, on their side and on ours."""
     operands = [*linear("left", f"{scope}/left_projection"), *linear("right", f"{scope}/right_projection")]
-    out = [Rule("out.weight", (f"{scope}//output_w",), Layout("l r o -> o (l r)")), Rule("out.bias", (f"{scope}//output_b",), VECTOR)]
+    pairs = Layout("l r o -> o (l r)", l=module.left.out_features)
+    out = [Rule("out.weight", (f"{scope}//output_w",), pairs), Rule("out.bias", (f"{scope}//output_b",), VECTOR)]
     return [*norm("norm", f"{scope}/layer_norm_input"), *operands, *out]
 
 
@@ -171,3 +173,30 @@ def claims(module: nn.Module, scope: str) -> str:
     if isinstance(module, ExtraMSAStack):
         return f"{scope}/extra_msa_stack/"
     return f"{scope}/evoformer_iteration/" if isinstance(module, EvoformerStack) else f"{scope}/"
+
+
+def recognise(shapes: Shapes) -> list[str]:
+    """Double slashes are AlphaFold 2's alone; multimer v3 fused its triangle projections, and all of multimer encodes chains."""
+    if not any("//" in name for name in shapes):
+        return []
+    if any("/triangle_multiplication_outgoing/projection//" in name for name in shapes):
+        return ["multimer_v3"]
+    return ["multimer_v1_v2" if any("/~_relative_encoding/" in name for name in shapes) else "monomer"]
+
+
+FAMILY = Family(
+    name="alphafold2",
+    title="AlphaFold 2",
+    versions={"monomer": "alphafold2", "multimer_v1_v2": "alphafold2_multimer", "multimer_v3": "alphafold2_multimer"},
+    table=table,
+    recognise=recognise,
+    scopes={nn.Module: TRUNK},
+    claims=claims,
+    out_of_scope={
+        "alphafold/alphafold_iteration/structure_module": "structure module",
+        "alphafold/alphafold_iteration/": "output heads",
+    },
+    source="https://github.com/google-deepmind/alphafold (scripts/download_alphafold_params.sh): params_model_*.npz",
+    licence="CC BY 4.0: share and adapt, commercially too, with credit to DeepMind",
+    line='load_weights(EvoformerTrunk(preset("af2")), "params_model_3.npz")',
+)

@@ -122,22 +122,23 @@ def _match(model: nn.Module, scope: str, arrays: dict[str, Tensor]) -> tuple[dic
     rules = {rule.name: rule for rule in alphafold2.table(model, scope, arrays)}
     made: dict[str, Tensor] = {}
     missing, wrong_shape = [], []
+    shapes = {name: tuple(array.shape) for name, array in arrays.items()}
     layers: dict[str, set[int | None]] = defaultdict(set)  # of every array that has a place in the model: which of its layers do
     for name, parameter in model.named_parameters():
         rule = rules.get(name)
         if rule is None:
             missing.append(f"{name} (AlphaFold 2 has nothing of the kind)")
             continue
-        if absent := rule.absent(arrays):
+        if absent := rule.absent(shapes):
             missing.append(f"{name} (from {', '.join(absent)})")
             continue
         value = rule.make(arrays)
         if value is not None and value.shape == parameter.shape:
             made[name] = value
         else:
-            shapes = " and ".join(f"{source} {tuple(arrays[source].shape)}" for source in rule.sources)
+            found = " and ".join(f"{source} {tuple(arrays[source].shape)}" for source in rule.sources)
             by = f"{rule.layout}{'' if rule.layer is None else f' of layer {rule.layer}'}"
-            wrong_shape.append(f"{name} is {tuple(parameter.shape)}; {shapes} does not become that by {by}")
+            wrong_shape.append(f"{name} is {tuple(parameter.shape)}; {found} does not become that by {by}")
         for source in rule.sources:
             layers[source].add(rule.layer)
     claimed = {name for name in arrays if name.startswith(alphafold2.claims(model, scope))}
