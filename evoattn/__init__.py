@@ -15,7 +15,7 @@ from evoattn.blocks import (
     TriangleAttention,
     TriangleMultiplication,
 )
-from evoattn.config import PRESETS, EvoformerConfig, TrunkConfig, preset
+from evoattn.config import PRESETS, PROFILES, EvoformerConfig, Profile, TrunkConfig, preset, profile
 from evoattn.errors import BackendError, ConfigError, EvoattnError, MSAError, ShapeError, WeightsError
 from evoattn.execution import Execution, set_execution
 from evoattn.io import MSA, make_features, read_msa
@@ -30,11 +30,11 @@ from evoattn.weights import load_weights
 __version__ = "0.1.0"
 
 __all__ = [
-    "MSA", "PRESETS", "AttentionPairBias", "Backend", "BackendError", "ConfigError", "EvoattnError", "EvoformerBlock",
+    "MSA", "PRESETS", "PROFILES", "AttentionPairBias", "Backend", "BackendError", "ConfigError", "EvoattnError", "EvoformerBlock",
     "EvoformerConfig", "EvoformerStack", "EvoformerTrunk", "Execution", "ExtraMSAStack", "GatedAttention", "GlobalGatedAttention",
     "MSAColumnAttention", "MSAError", "MSAGlobalColumnAttention", "MSARowAttention", "MSATransition", "MultiHeadAttention",
-    "OuterProductMean", "PairTransition", "Recycled", "Representations", "ShapeError", "SharedDropout", "Transition",
+    "OuterProductMean", "PairTransition", "Profile", "Recycled", "Representations", "ShapeError", "SharedDropout", "Transition",
     "TriangleAttention", "TriangleMultiplication", "TrunkConfig", "WeightsError", "attention", "attention_weights", "capture_attention",
-    "causal_mask", "explain", "load_weights", "make_features", "mask_from_additive", "pair_attention", "preset", "read_msa", "redraw_",
-    "set_execution",
+    "causal_mask", "explain", "load_weights", "make_features", "mask_from_additive", "pair_attention", "preset", "profile", "read_msa",
+    "redraw_", "set_execution",
 ]  # fmt: skip

@@ -1,7 +1,7 @@
 """Architecture: what decides the parameters of a model. Frozen, and part of a checkpoint; how a model runs is :mod:`evoattn.execution`."""
 
-from dataclasses import dataclass, field, replace
-from typing import Literal
+from dataclasses import dataclass, field, fields, replace
+from typing import Literal, get_args, get_type_hints
 
 from evoattn.errors import ConfigError
 
@@ -33,7 +33,7 @@ def check_pair_as(owner: str, pair_as: tuple[str, ...], mode: str, name: str = "
         )
 
 
-def _check_sizes(config: object, *names: str, least: int = 1) -> None:
+def check_sizes(config: object, *names: str, least: int = 1) -> None:
     """Raise ConfigError unless these fields of `config` are integers of at least `least`."""
     for name in names:
         value = getattr(config, name)
@@ -41,65 +41,216 @@ def _check_sizes(config: object, *names: str, least: int = 1) -> None:
             raise ConfigError(f"{type(config).__name__}: {name} is {value!r}; it must be an integer of at least {least}.")
 
 
-@dataclass(frozen=True)
-class EvoformerConfig:
-    """An Evoformer stack or an extra-MSA stack (AlphaFold 2 supplement, algorithms 6 and 18; defaults are its Evoformer).
+DropoutAxes = Literal["rows", "columns", "rows and channels", "columns and channels"]
 
-    The width of a head is that of its representation divided by the number of heads, as in AlphaFold 2.
+
+@dataclass(frozen=True)
+class Profile:
+    """What published systems do differently with the same names and shapes: a switch set wrong would load and give other numbers.
+
+    Defaults are AlphaFold 2's. Blocks take the switches as plain arguments; a config of a stack holds a profile, and the profile of a
+    family is compared with it when its parameters are loaded. :data:`PROFILES` has the published ones.
+
+    Attributes:
+        name: of the published system.
+        msa_op: how the MSA representation is updated from the pair representation: row and column attention (AlphaFold 2), pair-weighted
+            averaging (AlphaFold 3, algorithm 10), rows tied and column attention (MSA Transformer), or not at all ("none").
+        opm_first: outer product mean at the start of a block (AlphaFold-Multimer, AlphaFold 3) instead of after the MSA transition.
+        last_msa_update: whether the last block of the MSA module has parameters for an update of m, which nobody reads if `opm_first`.
+        share_msa_weights: all blocks of the MSA module have the same parameters (RosettaFold 3).
+        ending_bias: the third edge in triangle attention around the ending node, for query edge ij and key edge kj: "ki" (AlphaFold 2,
+            supplement, algorithm 14), "ik" (AlphaFold 3's code) or "jk" (RoseTTAFold All-Atom).
+        starting_mask: the entry of the pair mask that hides key edge ik of query edge ij around the starting node: "ik", or "ki"
+            (AlphaFold 3's code). The same for a symmetric mask.
+        opm_norm: of the outer product mean, with o the sum over the n sequences that have both residues: "sum and bias" is
+            (W o + b) / (n + 1e-3), "sum" is W o / max(n, 1) + b (Boltz, RosettaFold 3).
+        opm_proj_bias: biases in the two projections of the outer product mean.
+        transition: "relu", with biases, or "swiglu", without.
+        mask_transition: the update of a transition is 0 at masked positions: nowhere ("none"), in all of them (OpenFold3), or in the MSA
+            transition of the extra-MSA stack (OpenFold).
+        triangle_attn_bias: biases of gate and output in triangle attention. triangle_mul_bias: of all layers of triangle multiplication.
+        triangle_mul_scale: the triangle product is a sum over the third residue ("sum") or a mean ("mean", RosettaFold 3); it is
+            normalised afterwards, so that only the eps of the norm tells them apart.
+        single_q_bias: a bias of the queries in attention with pair bias. single_bias: of its gate and output.
+        pwa_mask: keys that pair-weighted averaging hides: residues that no sequence has ("residues"), or by the pair mask ("pair").
+        dropout_row, dropout_column: over which axes the two kinds of dropout share their mask.
+        dropout_mul_in: which of the two triangle multiplication of incoming edges takes.
+        residues: letters of an alignment to classes: AlphaFold's table, Boltz's (B, Z, U, J, O and X all unknown) or ESM's tokens.
+        deletions: feature of d deleted residues: "2/pi atan(d/3)", "pi/2 atan(d/3)" (Boltz) or "none".
+    """
+
+    name: str = "alphafold2"
+    msa_op: Literal["row_column", "pair_weighted", "tied_row_column", "none"] = "row_column"
+    opm_first: bool = False
+    last_msa_update: bool = True
+    share_msa_weights: bool = False
+    ending_bias: Literal["ki", "ik", "jk"] = "ki"
+    starting_mask: Literal["ik", "ki"] = "ik"
+    opm_norm: Literal["sum and bias", "sum"] = "sum and bias"
+    opm_proj_bias: bool = True
+    transition: Literal["relu", "swiglu"] = "relu"
+    mask_transition: Literal["none", "all", "extra_msa"] = "none"
+    triangle_attn_bias: bool = True
+    triangle_mul_bias: bool = True
+    triangle_mul_scale: Literal["sum", "mean"] = "sum"
+    single_q_bias: bool = True
+    single_bias: bool = False
+    pwa_mask: Literal["residues", "pair"] = "residues"
+    dropout_row: DropoutAxes = "rows"
+    dropout_column: DropoutAxes = "columns"
+    dropout_mul_in: Literal["row", "column"] = "row"
+    residues: Literal["alphafold", "boltz", "esm"] = "alphafold"
+    deletions: Literal["2/pi atan(d/3)", "pi/2 atan(d/3)", "none"] = "2/pi atan(d/3)"
+
+    def __post_init__(self) -> None:
+        for name, kind in get_type_hints(type(self)).items():
+            value, allowed = getattr(self, name), (True, False) if kind is bool else get_args(kind)
+            if allowed and (value not in allowed or isinstance(value, bool) != (kind is bool)):
+                raise ConfigError(f"Profile: {name} is {value!r}; allowed are {', '.join(map(repr, allowed))}.")
+
+    def differences(self, other: "Profile") -> list[str]:
+        """The switches, by name, in which the two differ; their own names do not count."""
+        return [f.name for f in fields(self) if f.name != "name" and getattr(self, f.name) != getattr(other, f.name)]
+
+
+_AF3 = Profile(
+    "alphafold3", msa_op="pair_weighted", opm_first=True, ending_bias="ik", starting_mask="ki", opm_proj_bias=False, transition="swiglu",
+    triangle_attn_bias=False, triangle_mul_bias=False,
+)  # fmt: skip
+_OPENFOLD3 = replace(
+    _AF3, name="openfold3", last_msa_update=False, ending_bias="ki", starting_mask="ik", mask_transition="all", pwa_mask="pair",
+)  # fmt: skip
+
+PROFILES: dict[str, Profile] = {
+    profile.name: profile
+    for profile in (
+        Profile(),
+        Profile("alphafold2_multimer", opm_first=True),
+        Profile("openfold", mask_transition="extra_msa"),
+        _AF3,
+        _OPENFOLD3,
+        replace(_OPENFOLD3, name="openfold3_transposed", ending_bias="ik"),
+        replace(
+            _AF3, name="boltz", opm_first=False, ending_bias="ki", starting_mask="ik", opm_norm="sum", pwa_mask="pair",
+            dropout_row="columns and channels", dropout_column="rows and channels", residues="boltz", deletions="pi/2 atan(d/3)",
+        ),
+        replace(_AF3, name="protenix", last_msa_update=False, ending_bias="ki", starting_mask="ik"),
+        replace(
+            _AF3, name="rosettafold3", share_msa_weights=True, starting_mask="ik", opm_norm="sum", opm_proj_bias=True,
+            triangle_attn_bias=True, triangle_mul_scale="mean", single_q_bias=False, dropout_row="columns", dropout_column="rows",
+        ),
+        Profile(
+            "esmfold", msa_op="none", single_q_bias=False, single_bias=True, dropout_row="columns", dropout_column="rows",
+            dropout_mul_in="column", residues="esm", deletions="none",
+        ),
+        Profile("msa_transformer", msa_op="tied_row_column", residues="esm", deletions="none"),
+    )
+}  # fmt: skip
+"""The profiles of published systems. OpenFold3 transposed the bias of the ending node between its versions: "openfold3" is the form before
+(ki), "openfold3_transposed" that of 0.5.0 (ik)."""
+
+
+def profile(name: str) -> Profile:
+    """The published profile called `name`.
+
+    Raises:
+        ConfigError: there is none; the message lists those there are.
+    """
+    if name not in PROFILES:
+        raise ConfigError(f"there is no profile {name!r}; there are {', '.join(PROFILES)}.")
+    return PROFILES[name]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PairConfig:
+    """The updates of the pair representation that every stack has: triangle multiplication, triangle attention, transition.
 
     Attributes:
         n_blocks: blocks, each with its own parameters.
-        c_m, c_z, c_s: channels of the MSA, pair and single representation; c_s None leaves the single representation out.
-        n_head_msa_row, n_head_msa_column: heads of row attention and of column attention.
+        c_z: channels of the pair representation.
         n_head_tri_start, n_head_tri_end: heads of triangle attention around the starting and the ending node.
-        c_hidden_mul, c_hidden_opm: hidden channels of triangle multiplication and of the outer product mean.
-        msa_transition_n, pair_transition_n: how many times wider the hidden layer of a transition is.
-        dropout_msa, dropout_pair: dropout rates in training.
-        msa_column: plain column attention, or the global one of the extra-MSA stack (algorithm 19).
-        opm_first: outer product mean at the start of a block, as in AlphaFold-Multimer, instead of after the MSA transition.
-        msa_pair_as, triangle_pair_as: how pair features enter row attention and triangle attention: any mix of "bias", "keys", "values".
-            Published systems use ("bias",).
+        c_head_tri: width of such a head; None divides c_z among the heads.
+        c_hidden_mul: hidden channels of triangle multiplication.
+        pair_transition_n: how many times wider the hidden layer of the transition is.
+        dropout_pair: dropout rate in training.
+        triangle_pair_as: how pair features enter triangle attention: any mix of "bias", "keys", "values". Published systems use ("bias",).
         pair_mode: pair features as keys and values are added to those of the key ("relative"), or are further keys ("appended").
+        profile: what published systems do differently, e.g. the order of the updates.
     """
 
     n_blocks: int = 48
-    c_m: int = 256
     c_z: int = 128
+    n_head_tri_start: int = 4
+    n_head_tri_end: int = 4
+    c_head_tri: int | None = None
+    c_hidden_mul: int = 128
+    pair_transition_n: int = 4
+    dropout_pair: float = 0.25
+    triangle_pair_as: tuple[PairAs, ...] = ("bias",)
+    pair_mode: PairMode = "relative"
+    profile: Profile = PROFILES["alphafold2"]
+
+    def __post_init__(self) -> None:
+        check_sizes(self, "n_blocks", least=0)
+        check_sizes(self, "c_z", "c_hidden_mul", "pair_transition_n")
+        self.check_attention("c_z", "c_head_tri", "n_head_tri_start", "n_head_tri_end")
+        self.check_rate("dropout_pair")
+        check_pair_as(type(self).__name__, self.triangle_pair_as, self.pair_mode, "triangle_pair_as")
+        if not isinstance(self.profile, Profile):
+            raise ConfigError(f"{type(self).__name__}: profile is {self.profile!r}; give a Profile, e.g. profile('alphafold2').")
+
+    def check_attention(self, width: str, head_width: str, *heads: str) -> None:
+        """Raise ConfigError unless these fields, numbers of heads, share out the field `width`, or the width of a head is given."""
+        check_sizes(self, *heads)
+        if getattr(self, head_width) is not None:
+            check_sizes(self, head_width)
+            return
+        for name in heads:
+            check_heads(type(self).__name__, width, getattr(self, width), name, getattr(self, name))
+
+    def check_rate(self, name: str) -> None:
+        """Raise ConfigError unless the field is a dropout rate."""
+        if not 0.0 <= getattr(self, name) < 1.0:
+            raise ConfigError(f"{type(self).__name__}: {name} is {getattr(self, name)!r}; it must be at least 0 and below 1.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvoformerConfig(PairConfig):
+    """An Evoformer stack or an extra-MSA stack (AlphaFold 2 supplement, algorithms 6 and 18; defaults are its Evoformer).
+
+    Attributes (besides those of :class:`PairConfig`):
+        c_m, c_s: channels of the MSA and single representation; c_s None leaves the single representation out.
+        n_head_msa_row, n_head_msa_column: heads of row attention and of column attention.
+        c_head_msa: width of such a head; None divides c_m among the heads.
+        c_hidden_opm: hidden channels of the outer product mean.
+        msa_transition_n: how many times wider the hidden layer of the MSA transition is.
+        dropout_msa: dropout rate in training.
+        msa_column: plain column attention, or the global one of the extra-MSA stack (algorithm 19).
+        msa_pair_as: how pair features enter row attention, as triangle_pair_as.
+    """
+
+    c_m: int = 256
     c_s: int | None = 384
     n_head_msa_row: int = 8
     n_head_msa_column: int = 8
-    n_head_tri_start: int = 4
-    n_head_tri_end: int = 4
-    c_hidden_mul: int = 128
+    c_head_msa: int | None = None
     c_hidden_opm: int = 32
     msa_transition_n: int = 4
-    pair_transition_n: int = 4
     dropout_msa: float = 0.15
-    dropout_pair: float = 0.25
     msa_column: Literal["attention", "global"] = "attention"
-    opm_first: bool = False
     msa_pair_as: tuple[PairAs, ...] = ("bias",)
-    triangle_pair_as: tuple[PairAs, ...] = ("bias",)
-    pair_mode: PairMode = "relative"
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         owner = type(self).__name__
-        _check_sizes(self, "n_blocks", least=0)
-        _check_sizes(self, "c_m", "c_z", "c_hidden_mul", "c_hidden_opm", "msa_transition_n", "pair_transition_n")
+        check_sizes(self, "c_m", "c_hidden_opm", "msa_transition_n")
         if self.c_s is not None:
-            _check_sizes(self, "c_s")
-        for heads, width in (
-            ("n_head_msa_row", "c_m"), ("n_head_msa_column", "c_m"), ("n_head_tri_start", "c_z"), ("n_head_tri_end", "c_z")
-        ):  # fmt: skip
-            _check_sizes(self, heads)
-            check_heads(owner, width, getattr(self, width), heads, getattr(self, heads))
-        for name in ("dropout_msa", "dropout_pair"):
-            if not 0.0 <= getattr(self, name) < 1.0:
-                raise ConfigError(f"{owner}: {name} is {getattr(self, name)!r}; it must be at least 0 and below 1.")
+            check_sizes(self, "c_s")
+        self.check_attention("c_m", "c_head_msa", "n_head_msa_row", "n_head_msa_column")
+        self.check_rate("dropout_msa")
         if self.msa_column not in ("attention", "global"):
             raise ConfigError(f"{owner}: msa_column is {self.msa_column!r}; allowed are 'attention' and 'global'.")
         check_pair_as(owner, self.msa_pair_as, self.pair_mode, "msa_pair_as")
-        check_pair_as(owner, self.triangle_pair_as, self.pair_mode, "triangle_pair_as")
 
     @classmethod
     def extra_msa(cls) -> "EvoformerConfig":
@@ -129,8 +280,8 @@ class TrunkConfig:
     recycle_max: float = 20.75
 
     def __post_init__(self) -> None:
-        _check_sizes(self, "c_target_feat", "c_msa_feat", "c_extra_feat", "recycle_bins")
-        _check_sizes(self, "max_relative", least=0)
+        check_sizes(self, "c_target_feat", "c_msa_feat", "c_extra_feat", "recycle_bins")
+        check_sizes(self, "max_relative", least=0)
         if not 0.0 <= self.recycle_min < self.recycle_max:
             raise ConfigError(
                 f"TrunkConfig: recycle_min is {self.recycle_min!r} and recycle_max {self.recycle_max!r}; "
@@ -158,8 +309,8 @@ _TINY = EvoformerConfig(
 PRESETS: dict[str, TrunkConfig] = {
     "af2": _AF2,
     "af2-opm-first": TrunkConfig(
-        evoformer=EvoformerConfig(opm_first=True),
-        extra=replace(EvoformerConfig.extra_msa(), opm_first=True),
+        evoformer=EvoformerConfig(profile=PROFILES["alphafold2_multimer"]),
+        extra=replace(EvoformerConfig.extra_msa(), profile=PROFILES["alphafold2_multimer"]),
     ),
     "af2-4": TrunkConfig(evoformer=EvoformerConfig(n_blocks=4), extra=replace(EvoformerConfig.extra_msa(), n_blocks=1)),
     "tiny": TrunkConfig(evoformer=_TINY, extra=replace(_TINY, n_blocks=1, c_m=16, c_s=None, msa_column="global")),

@@ -5,7 +5,18 @@ from typing import Any
 
 import pytest
 
-from evoattn import PRESETS, ConfigError, EvoformerConfig, EvoformerStack, EvoformerTrunk, TrunkConfig, preset
+from evoattn import (
+    PRESETS,
+    PROFILES,
+    ConfigError,
+    EvoformerConfig,
+    EvoformerStack,
+    EvoformerTrunk,
+    Profile,
+    TrunkConfig,
+    preset,
+    profile,
+)
 
 
 def test_frozen_and_comparable() -> None:
@@ -37,7 +48,7 @@ def test_sizes_of_alphafold() -> None:
 def test_presets() -> None:
     af2 = preset("af2")
     assert af2.extra is not None
-    opm_first = {name: replace(getattr(af2, name), opm_first=True) for name in ("evoformer", "extra")}
+    opm_first = {name: replace(getattr(af2, name), profile=PROFILES["alphafold2_multimer"]) for name in ("evoformer", "extra")}
     assert preset("af2-opm-first") == replace(af2, **opm_first)
     assert preset("af2-4") == replace(af2.with_blocks(4), extra=replace(af2.extra, n_blocks=1))
     assert len(EvoformerTrunk(preset("tiny")).evoformer.blocks) == 2
@@ -65,6 +76,8 @@ def test_presets() -> None:
         ({"msa_pair_as": ["bias"]}, r"msa_pair_as is \['bias'\]; it is a tuple"),
         ({"triangle_pair_as": ("bias", "bias")}, r"triangle_pair_as is \('bias', 'bias'\); it is a tuple of distinct words"),
         ({"triangle_pair_as": ("queries",)}, r"triangle_pair_as is \('queries',\); .*'bias', 'keys' and 'values'"),
+        ({"c_head_tri": 0}, "c_head_tri is 0; it must be an integer of at least 1"),
+        ({"profile": "alphafold2"}, r"profile is 'alphafold2'; give a Profile, e\.g\. profile\('alphafold2'\)"),
         ({"pair_mode": "added"}, "pair_mode is 'added'; allowed are 'relative' and 'appended'"),
         (
             {"msa_pair_as": ("bias", "keys"), "pair_mode": "appended"},
@@ -97,3 +110,29 @@ def test_bad_trunk(changes: dict[str, Any], words: str) -> None:
 def test_stack_without_single() -> None:
     with pytest.raises(ConfigError, match=r"EvoformerStack: config\.c_s is None; give the channels .* or use ExtraMSAStack"):
         EvoformerStack(EvoformerConfig(n_blocks=0, c_s=None))
+
+
+def test_profiles() -> None:
+    """Each published system is another profile, except in name and where AlphaFold 2 was rebuilt."""
+    assert all(name == each.name for name, each in PROFILES.items()) and profile("boltz") is PROFILES["boltz"]
+    assert PROFILES["alphafold2"] == Profile() == EvoformerConfig().profile
+    assert profile("openfold3").differences(profile("openfold3_transposed")) == ["ending_bias"]
+    assert profile("alphafold2").differences(replace(profile("alphafold2"), name="mine")) == []
+    assert all(a.differences(b) for a in PROFILES.values() for b in PROFILES.values() if a is not b)
+    with pytest.raises(ConfigError, match=r"no profile 'af3'; there are alphafold2, .*rosettafold3"):
+        profile("af3")
+
+
+@pytest.mark.usefixtures("no_type_checks")
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"ending_bias": "ij"}, "Profile: ending_bias is 'ij'; allowed are 'ki', 'ik', 'jk'"),
+        ({"opm_first": "yes"}, "Profile: opm_first is 'yes'; allowed are True, False"),
+        ({"opm_first": 1}, "Profile: opm_first is 1; allowed are True, False"),
+        ({"dropout_row": "batch"}, "Profile: dropout_row is 'batch'; allowed are 'rows', .*'columns and channels'"),
+    ],
+)
+def test_bad_profile(changes: dict[str, Any], words: str) -> None:
+    with pytest.raises(ConfigError, match=f"^{words}"):
+        Profile(**changes)

@@ -64,12 +64,12 @@ class EvoformerBlock(nn.Module):
         """The updated (m, z); masks are True where there is something."""
         check_inputs("EvoformerBlock", self.config, m, z, msa_mask, pair_mask)
         update = self.update
-        if self.config.opm_first:
+        if self.config.profile.opm_first:
             z = update(z, self.outer_product, m, msa_mask)
         m = update(m, self.msa_row, z, msa_mask, pair_mask, drop=self.drop_msa)
         m = update(m, self.msa_column, msa_mask)
         m = update(m, self.msa_transition, msa_mask)
-        if not self.config.opm_first:
+        if not self.config.profile.opm_first:
             z = update(z, self.outer_product, m, msa_mask)
         z = update(z, self.tri_mul_out, pair_mask, drop=self.drop_rows)
         z = update(z, self.tri_mul_in, pair_mask, drop=self.drop_rows)
@@ -160,8 +160,8 @@ class EvoformerStack(_Blocks):
 class ExtraMSAStack(_Blocks):
     """The extra-MSA stack: updates the pair representation from many more sequences (AlphaFold 2 supplement, algorithm 18).
 
-    With ``opm_first`` nobody reads what the last block makes of m, so that the parameters which make it get no gradient; they exist since
-    the published ones do. Distributed training then has to look for unused parameters.
+    With ``profile.opm_first`` nobody reads what the last block makes of m, so that the parameters which make it get no gradient; they exist
+    since the published ones do. Distributed training then has to look for unused parameters.
 
     Raises:
         ShapeError: inputs do not fit the config or each other.

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from evoattn import PRESETS, EvoformerBlock, EvoformerConfig, EvoformerStack, ExtraMSAStack, load_weights
+from evoattn import PRESETS, PROFILES, EvoformerBlock, EvoformerConfig, EvoformerStack, ExtraMSAStack, load_weights
 from evoattn.primitives.init import redraw_
 from tests.helpers import golden
 
@@ -15,7 +15,7 @@ SMALL = replace(PRESETS["tiny"].evoformer, n_head_tri_end=4)  # another number o
 EXTRA = replace(SMALL, c_m=16, c_s=None, msa_column="global")
 CONFIGS = {
     "monomer": SMALL,
-    "opm first": replace(SMALL, opm_first=True),
+    "opm first": replace(SMALL, profile=PROFILES["alphafold2_multimer"]),
     "extra": EXTRA,
     "relative": replace(SMALL, msa_pair_as=("bias", "keys", "values"), triangle_pair_as=("keys",)),
     "appended": replace(SMALL, msa_pair_as=("bias", "keys", "values"), triangle_pair_as=("keys", "values"), pair_mode="appended"),
@@ -70,7 +70,8 @@ def golden_config(file: dict[str, np.ndarray]) -> EvoformerConfig:
         c_hidden_mul=c["triangle_multiplication_outgoing"]["num_intermediate_channel"],
         c_hidden_opm=c["outer_product_mean"]["num_outer_channel"],
         msa_transition_n=c["msa_transition"]["num_intermediate_factor"], pair_transition_n=c["pair_transition"]["num_intermediate_factor"],
-        msa_column="global" if meta["is_extra_msa"] else "attention", opm_first=c["outer_product_mean"]["first"],
+        msa_column="global" if meta["is_extra_msa"] else "attention",
+        profile=PROFILES["alphafold2_multimer" if c["outer_product_mean"]["first"] else "alphafold2"],
     )  # fmt: skip
 
 

@@ -1,6 +1,7 @@
 """Whole blocks against numbers from running AlphaFold 2: outputs, sub-blocks, gradients of inputs and of parameters."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -59,7 +60,7 @@ def test_sub_blocks(name: str) -> None:
     msa_mask, pair_mask = masks(file, "rand")
     column = "msa_column_global_attention" if block.config.msa_column == "global" else "msa_column_attention"
     scopes = {**SCOPES, "msa_column": column}
-    order = ["outer_product", *MSA_BLOCKS] if block.config.opm_first else [*MSA_BLOCKS, "outer_product"]
+    order = ["outer_product", *MSA_BLOCKS] if block.config.profile.opm_first else [*MSA_BLOCKS, "outer_product"]
     for child in [*order, *PAIR_BLOCKS]:
         expected = file[f"rand/sub/{scopes[child]}/out"]
         module = getattr(block, child)
@@ -131,7 +132,8 @@ def transpose_bias_of_ending_node(block: EvoformerBlock) -> None:
 
 
 def move_outer_product(block: EvoformerBlock) -> None:
-    object.__setattr__(block.config, "opm_first", not block.config.opm_first)
+    profile = block.config.profile
+    object.__setattr__(block.config, "profile", replace(profile, opm_first=not profile.opm_first))
 
 
 def drop_row_bias(block: EvoformerBlock) -> None:

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from evoattn import EvoformerBlock, EvoformerConfig, ShapeError, set_execution
+from evoattn import PROFILES, EvoformerBlock, EvoformerConfig, ShapeError, set_execution
 from evoattn.ops import ATTENTION
 from tests.stacks.cases import CONFIGS, EXTRA, SMALL, build, outputs, representations, scattered_masks
 
@@ -175,9 +175,9 @@ def test_parameter_count() -> None:
         (lambda m, z, mm, zm: (m[:0], z, mm[:0], zm), r"m has shape \(0, 7, 32\), an alignment of no rows.*query"),
     ],
 )
-@pytest.mark.parametrize("opm_first", [False, True])
-def test_bad_input(change, words: str, opm_first: bool) -> None:
-    stack = build(replace(SMALL, opm_first=opm_first))
+@pytest.mark.parametrize("profile", ["alphafold2", "alphafold2_multimer"])
+def test_bad_input(change, words: str, profile: str) -> None:
+    stack = build(replace(SMALL, profile=PROFILES[profile]))
     m, z = representations(SMALL)
     bad = change(m, z, *scattered_masks(m))
     with pytest.raises(ShapeError, match=f"(?s)EvoformerStack: {words}"):

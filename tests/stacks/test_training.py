@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from evoattn import EvoformerBlock, EvoformerConfig, set_execution
+from evoattn import PROFILES, EvoformerBlock, EvoformerConfig, set_execution
 from tests.stacks.cases import CONFIGS, EXTRA, SMALL, build, outputs, representations, scattered_masks
 
 
@@ -30,7 +30,7 @@ def test_every_parameter_gets_a_gradient(name: str) -> None:
 
 def test_parameters_of_an_extra_stack_that_nobody_reads() -> None:
     """With the outer product first, the last block's update of m goes nowhere; all other parameters get a gradient."""
-    stack = build(replace(EXTRA, opm_first=True))
+    stack = build(replace(EXTRA, profile=PROFILES["alphafold2_multimer"]))
     loss_of(stack, *representations(EXTRA)).backward()
     without = {name for name, x in stack.named_parameters() if x.grad is None}
     assert without == {name for name, _ in stack.named_parameters() if name.startswith("blocks.1.msa_")}
