@@ -7,7 +7,7 @@ from pathlib import Path
 SCRIPT = """
 import sys
 
-ABSENT = {"triton", "deepspeed", "flash_attn", "cuequivariance_torch", "cuequivariance", "matplotlib", "pyhmmer"}
+ABSENT = {"triton", "deepspeed", "flash_attn", "cuequivariance_torch", "cuequivariance", "matplotlib", "pyhmmer", "pyfamsa"}
 
 class Nothing:
     @staticmethod

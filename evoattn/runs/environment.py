@@ -26,6 +26,7 @@ OPTIONAL: Final = (
     Optional("deepspeed", "deepspeed", "DeepSpeed's attention kernel and training engine"),
     Optional("cuequivariance-torch", "cuequivariance", "NVIDIA's triangle kernels"),
     Optional("pyhmmer", "msa", "searches sequence databases for an alignment"),
+    Optional("pyfamsa", "msa", "aligns sequences"),
 )
 PACKAGE_OF_BACKEND: Final = {"sdpa": "torch", "triton": "triton", "deepspeed": "deepspeed", "cuequivariance": "cuequivariance-torch"}
 
