@@ -208,6 +208,6 @@ class GlobalGatedAttention(Executable):
         """Mean over the unmasked positions, [*batch, c], summed in float32."""
         accumulate = torch.promote_types(x.dtype, torch.float32)
         if mask is None:
-            return x.mean(-2, dtype=accumulate).to(x.dtype)
+            return (x.sum(-2, dtype=accumulate) / max(1, x.shape[-2])).to(x.dtype)  # of nothing it is 0
         present = mask.unsqueeze(-1)
         return (x.masked_fill(~present, 0.0).sum(-2, dtype=accumulate) / present.sum(-2).clamp(min=1)).to(x.dtype)
