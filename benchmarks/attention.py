@@ -56,14 +56,16 @@ def forward_row() -> dict[str, object]:
     tensors = inputs(grad=False)
     errors = {name: check(name, path(*tensors), plain(*tensors)) for name, path in PATHS.items()}
     measured = interleaved({name: lambda path=path: path(*tensors) for name, path in PATHS.items()})
-    return {"case": f"forward [1, {ROWS}, {N}, {HEADS}, {D}] pair bias", "error": max(errors.values()), **ratios(measured, memory_forward)}
+    case = f"forward [1, {ROWS}, {N}, {HEADS}, {D}] pair bias"
+    return {"case": case, "error": max(errors.values()), **ratios(measured, memory_forward)}
 
 
 def train_row() -> dict[str, object]:
     tensors = inputs(grad=True)
     errors = [check(name, a, b) for name in PATHS for a, b in zip(train(name, tensors), train("plain", tensors), strict=True)]
     measured = interleaved({name: lambda name=name: train(name, tensors) for name in PATHS})
-    return {"case": f"forward + backward [1, {ROWS}, {N}, {HEADS}, {D}] pair bias with gradient", "error": max(errors), **ratios(measured, memory_train)}
+    case = f"forward + backward [1, {ROWS}, {N}, {HEADS}, {D}] pair bias with gradient"
+    return {"case": case, "error": max(errors), **ratios(measured, memory_train)}
 
 
 def ratios(measured: dict, memory) -> dict[str, object]:
@@ -90,8 +92,9 @@ def triangle_row() -> dict[str, object]:
     measured = interleaved({name: lambda backend=backend: run(backend) for name, backend in paths.items()})
     seconds = measured["seconds"]
     return {
-        "case": f"triangle attention block, N_res {N}, c_z 128, 4 heads, forward", "error": error, "gemm_gflops": measured["gemm_gflops"],
-        "steady": measured["steady"], "plain_s": seconds["plain"], "ours_s": seconds["ours"], "ours_faster": seconds["plain"] / seconds["ours"],
+        "case": f"triangle attention block, N_res {N}, c_z 128, 4 heads, forward", "error": error,
+        "gemm_gflops": measured["gemm_gflops"], "steady": measured["steady"],
+        "plain_s": seconds["plain"], "ours_s": seconds["ours"], "ours_faster": seconds["plain"] / seconds["ours"],
     }  # fmt: skip
 
 

@@ -37,7 +37,8 @@ def interleaved(cases: dict[str, Callable[[], object]], repeats: int = 5) -> dic
             case()
             seconds[name].append(time.perf_counter() - start)
     steady = max(rates) / min(rates) - 1 < STEADY
-    return {"seconds": {name: statistics.median(times) for name, times in seconds.items()}, "gemm_gflops": statistics.median(rates), "steady": steady}
+    medians = {name: statistics.median(times) for name, times in seconds.items()}
+    return {"seconds": medians, "gemm_gflops": statistics.median(rates), "steady": steady}
 
 
 def gemm_rate(dtype: torch.dtype = torch.float32, n: int = 1024) -> float:
@@ -87,10 +88,11 @@ def check(name: str, got: Tensor, expected: Tensor, tolerance: float = 1e-4) -> 
 
 def machine() -> dict[str, object]:
     """What a number needs beside it."""
-    commit = subprocess.run(["git", "describe", "--always", "--dirty"], cwd=ROOT, capture_output=True, text=True, check=False).stdout.strip()
-    cpu = next((line.split(":", 1)[1].strip() for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name")), platform.processor())
+    described = subprocess.run(["git", "describe", "--always", "--dirty"], cwd=ROOT, capture_output=True, text=True, check=False)
+    lines = Path("/proc/cpuinfo").read_text().splitlines()
+    cpu = next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), platform.processor())
     return {
-        "date": date.today().isoformat(), "commit": commit, "cpu": cpu, "threads": torch.get_num_threads(), "torch": torch.__version__,
+        "date": date.today().isoformat(), "commit": described.stdout.strip(), "cpu": cpu, "threads": torch.get_num_threads(), "torch": torch.__version__,
         "python": platform.python_version(),
     }  # fmt: skip
 
