@@ -92,8 +92,8 @@ def machine() -> dict[str, object]:
     lines = Path("/proc/cpuinfo").read_text().splitlines()
     cpu = next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), platform.processor())
     return {
-        "date": date.today().isoformat(), "commit": described.stdout.strip(), "cpu": cpu, "threads": torch.get_num_threads(), "torch": torch.__version__,
-        "python": platform.python_version(),
+        "date": date.today().isoformat(), "commit": described.stdout.strip(), "cpu": cpu, "threads": torch.get_num_threads(),
+        "torch": torch.__version__, "python": platform.python_version(),
     }  # fmt: skip
 
 
