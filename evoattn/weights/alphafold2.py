@@ -176,12 +176,16 @@ def claims(module: nn.Module, scope: str) -> str:
 
 
 def recognise(shapes: Shapes) -> list[str]:
-    """Double slashes are AlphaFold 2's alone; multimer v3 fused its triangle projections, and all of multimer encodes chains."""
-    if not any("//" in name for name in shapes):
+    """AlphaFold 3 has double slashes in its names too, and other words. Multimer v3 fused its triangle projections; what tells the rest of
+    multimer from the monomer is how residue offsets are encoded, of which a block by itself says nothing.
+    """
+    if not any("//" in name for name in shapes) or any("pair_attention1/" in name for name in shapes):
         return []
-    if any("/triangle_multiplication_outgoing/projection//" in name for name in shapes):
+    if any("triangle_multiplication_outgoing/projection//" in name for name in shapes):
         return ["multimer_v3"]
-    return ["multimer_v1_v2" if any("/~_relative_encoding/" in name for name in shapes) else "monomer"]
+    if any("/~_relative_encoding/" in name for name in shapes):
+        return ["multimer_v1_v2"]
+    return ["monomer"] if any("/pair_activiations//" in name for name in shapes) else ["monomer", "multimer_v1_v2"]
 
 
 FAMILY = Family(

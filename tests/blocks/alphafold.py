@@ -12,6 +12,7 @@ from torch import Tensor, nn
 import evoattn.primitives.attention
 from evoattn import load_weights
 from tests.helpers import assert_golden, assert_golden_gradient, golden
+from tests.parity import record
 
 Run = Callable[..., Tensor]
 
@@ -30,13 +31,17 @@ class GoldenTests:
     def test_output_is_alphafolds(self, golden_key: str, masked: str) -> None:
         data = af2(golden_key)
         out = loaded(self.golden_block(), golden_key)(*golden_inputs(data), as_mask(data[f"{masked}/mask"]))
-        assert_golden("output", out, data[f"{masked}/out"], self.answered(data[f"{masked}/mask"], data[f"{masked}/out"]))
+        error = assert_golden("output", out, data[f"{masked}/out"], self.answered(data[f"{masked}/mask"], data[f"{masked}/out"]))
+        record("af2_modules", f"{golden_key}/{masked}", "out", error)
 
     def test_gradients_are_alphafolds(self, golden_key: str) -> None:
         """Where the file has none for "rand", "pad" has; its cotangents are not zero at padded positions."""
         data, block = af2(golden_key), loaded(self.golden_block(), golden_key)
-        compared = [self.compare_gradients(block, data, masked, everywhere=False) for masked in ("rand", "pad")]
-        assert any(compared)
+        errors = {masked: self.compare_gradients(block, data, masked, everywhere=False) for masked in ("rand", "pad")}
+        assert any(errors.values())
+        for masked, compared in errors.items():
+            for name, error in compared.items():
+                record("af2_modules", f"{golden_key}/{masked}", f"grad/{name}", error)
 
     def test_wrong_blocks_are_rejected(self, golden_key: str, mutant: str) -> None:
         data = af2(golden_key)
@@ -50,19 +55,18 @@ class GoldenTests:
         """The positions at which we follow the same rule: all of them."""
         return np.ones(values.shape[:-1], dtype=bool)
 
-    def compare_gradients(self, block: nn.Module, data: dict[str, np.ndarray], masked: str, everywhere: bool) -> int:
-        """Compare those that the file has, and return their number."""
+    def compare_gradients(self, block: nn.Module, data: dict[str, np.ndarray], masked: str, everywhere: bool) -> dict[str, float]:
+        """Compare those that the file has, and return their largest errors."""
         inputs = golden_inputs(data)
         out = block(*inputs, as_mask(data[f"{masked}/mask"]))
         gradients = torch.autograd.grad(out, inputs, torch.from_numpy(data["in/r"]))
-        compared = 0
+        compared = {}
         for name, gradient in zip(("act", "pair_act"), gradients, strict=False):
             expected = data.get(f"{masked}/grad/{name}")
             if expected is not None:
                 on_mask = name == "act" and not everywhere
                 valid = self.answered(data[f"{masked}/mask"], expected) if on_mask else None
-                assert_golden_gradient(f"{masked}, gradient of {name}", gradient, expected, valid)
-                compared += 1
+                compared[name] = assert_golden_gradient(f"{masked}, gradient of {name}", gradient, expected, valid)
         return compared
 
 

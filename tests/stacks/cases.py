@@ -80,9 +80,14 @@ def golden_arrays(file: dict[str, np.ndarray], prefix: str = "param/") -> dict[s
     return {key.removeprefix(prefix): array for key, array in file.items() if key.startswith(prefix)}
 
 
+def golden_version(name: str) -> str:
+    """The version of AlphaFold 2 whose block a golden file has; the names in it may not tell."""
+    return "multimer_v3" if "fused" in name else "multimer_v1_v2" if "opmfirst" in name else "monomer"
+
+
 def golden_block(name: str) -> tuple[EvoformerBlock, dict[str, np.ndarray]]:
     """The block of a golden file with its parameters, in evaluation mode, and the file."""
     file = golden(name)
     block = EvoformerBlock(golden_config(file)).eval()
-    load_weights(block, golden_arrays(file), scope=GOLDEN_BLOCKS[name])
+    load_weights(block, golden_arrays(file), version=golden_version(name), scope=GOLDEN_BLOCKS[name])
     return block, file

@@ -12,7 +12,8 @@ from evoattn import EvoformerBlock, load_weights
 from evoattn.primitives import attention as attention_modules
 from evoattn.weights.alphafold2 import SCOPES
 from tests.helpers import assert_golden, assert_golden_gradient, golden
-from tests.stacks.cases import GOLDEN_BLOCKS, golden_arrays, golden_block, golden_config
+from tests.parity import record
+from tests.stacks.cases import GOLDEN_BLOCKS, golden_arrays, golden_block, golden_config, golden_version
 
 CASES = [(name, case) for name in GOLDEN_BLOCKS for case in ("ones", "rand", "pad") if f"{case}/out/msa" in golden(name)]
 
@@ -36,10 +37,13 @@ def run(block: EvoformerBlock, file: dict[str, np.ndarray], case: str) -> tuple[
     return inputs, list(block(*inputs, *masks(file, case)))
 
 
-def check_outputs(block: EvoformerBlock, file: dict[str, np.ndarray], case: str) -> None:
+def check_outputs(block: EvoformerBlock, file: dict[str, np.ndarray], case: str) -> dict[str, float]:
+    """The largest errors."""
     _, out = run(block, file, case)
-    for name, got, mask in zip(("msa", "pair"), out, masks(file, case), strict=True):
-        assert_golden(name, got, file[f"{case}/out/{name}"], valid=mask.numpy() if case == "pad" else None)
+    return {
+        name: assert_golden(name, got, file[f"{case}/out/{name}"], valid=mask.numpy() if case == "pad" else None)
+        for name, got, mask in zip(("msa", "pair"), out, masks(file, case), strict=True)
+    }
 
 
 def weighted_sum(out: Sequence[Tensor], file: dict[str, np.ndarray]) -> Tensor:
@@ -49,7 +53,8 @@ def weighted_sum(out: Sequence[Tensor], file: dict[str, np.ndarray]) -> Tensor:
 
 @pytest.mark.parametrize(("name", "case"), CASES)
 def test_outputs(name: str, case: str) -> None:
-    check_outputs(*golden_block(name), case)
+    for key, error in check_outputs(*golden_block(name), case).items():
+        record(name, case, f"out/{key}", error)
 
 
 @pytest.mark.parametrize("name", having("rand/sub/"))
@@ -71,7 +76,7 @@ def test_sub_blocks(name: str) -> None:
             got = module(m, msa_mask)
         else:
             got = module(z, pair_mask)
-        assert_golden(child, got, expected)
+        record(name, "rand", f"sub/{scopes[child]}", assert_golden(child, got, expected))
         update = torch.from_numpy(expected)
         m, z = (m + update, z) if child in MSA_BLOCKS else (m, z + update)
     np.testing.assert_allclose(m, file["rand/out/msa"], atol=2e-6)  # the updates add up to the reference's result: none was left out
@@ -83,7 +88,7 @@ def test_gradients_of_inputs(name: str) -> None:
     block, file = golden_block(name)
     inputs, out = run(block, file, "rand")
     for key, got in zip(("msa", "pair"), torch.autograd.grad(weighted_sum(out, file), inputs), strict=True):
-        assert_golden_gradient(key, got, file[f"rand/grad/{key}"])
+        record(name, "rand", f"grad/{key}", assert_golden_gradient(key, got, file[f"rand/grad/{key}"]))
 
 
 @pytest.mark.parametrize("name", having("rand/grad_param/"))
@@ -91,11 +96,11 @@ def test_gradients_of_parameters(name: str) -> None:
     """The arrays of a gradient have the layout of the parameters, so loading them as parameters lays them out as ours."""
     block, file = golden_block(name)
     expected = EvoformerBlock(golden_config(file))
-    load_weights(expected, golden_arrays(file, "rand/grad_param/"), scope=GOLDEN_BLOCKS[name])
+    load_weights(expected, golden_arrays(file, "rand/grad_param/"), version=golden_version(name), scope=GOLDEN_BLOCKS[name])
     weighted_sum(run(block, file, "rand")[1], file).backward()
     for (parameter, got), (_, gradient) in zip(block.named_parameters(), expected.named_parameters(), strict=True):
         assert got.grad is not None
-        assert_golden_gradient(parameter, got.grad, gradient.detach().numpy())
+        record(name, "rand", f"grad_param/{parameter}", assert_golden_gradient(parameter, got.grad, gradient.detach().numpy()))
 
 
 def attention_of_alphafold(
@@ -117,7 +122,7 @@ def test_gradients_under_padding_with_the_rule_of_alphafold(name: str, monkeypat
     monkeypatch.setattr(attention_modules, "attention", attention_of_alphafold)
     inputs, out = run(block, file, "pad")
     for key, got in zip(("msa", "pair"), torch.autograd.grad(weighted_sum(out, file), inputs), strict=True):
-        assert_golden_gradient(key, got, file[f"pad/grad/{key}"])
+        record(name, "pad", f"grad/{key}", assert_golden_gradient(key, got, file[f"pad/grad/{key}"]))
 
 
 def swap_operands(block: EvoformerBlock) -> None:
