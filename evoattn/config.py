@@ -258,6 +258,71 @@ class EvoformerConfig(PairConfig):
         return cls(n_blocks=4, c_m=64, c_s=None, msa_column="global")
 
 
+@dataclass(frozen=True, kw_only=True)
+class PairformerConfig(PairConfig):
+    """A Pairformer (AlphaFold 3 supplement, algorithm 17; defaults are its trunk).
+
+    Attributes (besides those of :class:`PairConfig`):
+        c_s: channels of the single representation.
+        n_head_single: heads of the attention along it. c_head_single: width of such a head; None divides c_s among the heads.
+        single_transition_n: how many times wider the hidden layer of the single transition is.
+        single_post_norm: a norm of the single representation at the end of each block (an option of Boltz-2).
+        single_pair_as: how pair features enter the attention, as triangle_pair_as.
+    """
+
+    c_s: int = 384
+    n_head_single: int = 16
+    c_head_single: int | None = None
+    single_transition_n: int = 4
+    single_post_norm: bool = False
+    single_pair_as: tuple[PairAs, ...] = ("bias",)
+    profile: Profile = PROFILES["alphafold3"]
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_sizes(self, "c_s", "single_transition_n")
+        self.check_attention("c_s", "c_head_single", "n_head_single")
+        check_pair_as(type(self).__name__, self.single_pair_as, self.pair_mode, "single_pair_as")
+
+
+@dataclass(frozen=True, kw_only=True)
+class MSAModuleConfig(PairConfig):
+    """An MSA module (AlphaFold 3 supplement, algorithm 8; defaults are AlphaFold 3's code, whose heads are 8 wide; the paper says 32).
+
+    Attributes (besides those of :class:`PairConfig`):
+        c_m: channels of the MSA representation.
+        n_head_msa: heads of pair-weighted averaging. c_head_msa: width of such a head; None divides c_m among the heads.
+        c_hidden_opm: hidden channels of the outer product mean.
+        msa_transition_n: how many times wider the hidden layer of the MSA transition is.
+        dropout_msa: dropout rate in training.
+        c_msa_feat, c_single_inputs: widths of the features that are embedded; None for both leaves the embedding out.
+    """
+
+    n_blocks: int = 4
+    c_m: int = 64
+    n_head_msa: int = 8
+    c_head_msa: int | None = None
+    c_hidden_opm: int = 32
+    msa_transition_n: int = 4
+    dropout_msa: float = 0.15
+    c_msa_feat: int | None = None
+    c_single_inputs: int | None = None
+    profile: Profile = PROFILES["alphafold3"]
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_sizes(self, "c_m", "c_hidden_opm", "msa_transition_n")
+        self.check_attention("c_m", "c_head_msa", "n_head_msa")
+        self.check_rate("dropout_msa")
+        if (self.c_msa_feat is None) != (self.c_single_inputs is None):
+            raise ConfigError(
+                f"MSAModuleConfig: c_msa_feat is {self.c_msa_feat!r} and c_single_inputs {self.c_single_inputs!r}; "
+                "the embedding takes both: give both widths, or None for both."
+            )
+        if self.c_msa_feat is not None:
+            check_sizes(self, "c_msa_feat", "c_single_inputs")
+
+
 @dataclass(frozen=True)
 class TrunkConfig:
     """Features to representations: embedding, extra-MSA stack and Evoformer (defaults are AlphaFold 2 monomer without templates).

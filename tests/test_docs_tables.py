@@ -32,6 +32,12 @@ PUBLISHED = {
     "PairTransition": lambda: ea.PairTransition(128),
     "ExtraMSAStack": lambda: ea.ExtraMSAStack(ea.EvoformerConfig.extra_msa()),
     "MSAGlobalColumnAttention": lambda: ea.MSAGlobalColumnAttention(64, 8),
+    "GatedAveraging": lambda: ea.GatedAveraging(64, 8, d_head=32),
+    "MSAModuleBlock": lambda: ea.MSAModuleBlock(ea.MSAModuleConfig()),
+    "MSAModule": lambda: ea.MSAModule(ea.MSAModuleConfig()),
+    "PairWeightedAveraging": lambda: ea.PairWeightedAveraging(64, 128, 8, d_head=32),
+    "PairformerBlock": lambda: ea.PairformerBlock(ea.PairformerConfig()),
+    "PairformerStack": lambda: ea.PairformerStack(ea.PairformerConfig()),
     "AttentionPairBias": lambda: ea.AttentionPairBias(384, 128, 16),
 }
 

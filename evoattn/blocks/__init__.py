@@ -3,6 +3,7 @@
 from evoattn.blocks.msa import MSAColumnAttention, MSAGlobalColumnAttention, MSARowAttention, MSATransition
 from evoattn.blocks.outer_product import OuterProductMean
 from evoattn.blocks.pair import PairTransition, TriangleAttention, TriangleMultiplication
+from evoattn.blocks.pair_weighted import PairWeightedAveraging
 from evoattn.blocks.single import AttentionPairBias
 
 __all__ = [
@@ -13,6 +14,7 @@ __all__ = [
     "MSATransition",
     "OuterProductMean",
     "PairTransition",
+    "PairWeightedAveraging",
     "TriangleAttention",
     "TriangleMultiplication",
 ]

@@ -22,17 +22,22 @@ class MSARowAttention(PairInputBlock):
     The bias of head h from residue j on residue i is a projection of z_ij, the same for all rows.
 
     Args:
-        c_m, c_z: channels of the MSA and pair representation. heads: attention heads of width c_m / heads.
+        c_m, c_z: channels of the MSA and pair representation. heads: attention heads of width c_m / heads, or `d_head`.
         pair_as: how z_ij enters: any mix of "bias", "keys" and "values"; published systems use ("bias",).
         pair_mode: "relative" or "appended", see :class:`evoattn.primitives.MultiHeadAttention`.
     """
 
-    def __init__(self, c_m: int, c_z: int, heads: int, *, pair_as: Sequence[PairAs] = ("bias",), pair_mode: PairMode = "relative") -> None:
+    attn: GatedAttention
+
+    def __init__(
+        self, c_m: int, c_z: int, heads: int, *, d_head: int | None = None, pair_as: Sequence[PairAs] = ("bias",),
+        pair_mode: PairMode = "relative",
+    ) -> None:  # fmt: skip
         super().__init__(c_z, heads, pair_as, bias_init="normal")
         self.slices = -3
         self.c_m = c_m
         self.norm = nn.LayerNorm(c_m)
-        self.attn = GatedAttention(c_m, heads, c_pair=c_z, pair_as=pair_as, pair_mode=pair_mode)
+        self.attn = GatedAttention(c_m, heads, d_head=d_head, c_pair=c_z, pair_as=pair_as, pair_mode=pair_mode)
 
     def forward(
         self,
@@ -103,9 +108,9 @@ class ColumnBlock(nn.Module, ABC):
 class MSAColumnAttention(ColumnBlock):
     """Column-wise gated self-attention: each residue attends along the sequences (AlphaFold 2 supplement, algorithm 8)."""
 
-    def __init__(self, c_m: int, heads: int) -> None:
+    def __init__(self, c_m: int, heads: int, *, d_head: int | None = None) -> None:
         super().__init__(c_m)
-        self.attn = GatedAttention(c_m, heads, axis=-3)
+        self.attn = GatedAttention(c_m, heads, d_head=d_head, axis=-3)
 
     def _attend(self, m: Tensor, msa_mask: Tensor | None) -> Tensor:
         return self.attn(m, mask=None if msa_mask is None else rearrange(msa_mask, "... s n -> ... n 1 1 s"))
@@ -114,9 +119,9 @@ class MSAColumnAttention(ColumnBlock):
 class MSAGlobalColumnAttention(ColumnBlock):
     """Column-wise global attention: one query per column, the mean over its sequences (AlphaFold 2 supplement, algorithm 19)."""
 
-    def __init__(self, c_m: int, heads: int) -> None:
+    def __init__(self, c_m: int, heads: int, *, d_head: int | None = None) -> None:
         super().__init__(c_m)
-        self.attn = GlobalGatedAttention(c_m, heads)
+        self.attn = GlobalGatedAttention(c_m, heads, d_head=d_head)
 
     def _attend(self, m: Tensor, msa_mask: Tensor | None) -> Tensor:
         columns, mask = rearrange(m, "... s n c -> ... n s c"), None if msa_mask is None else rearrange(msa_mask, "... s n -> ... n s")
@@ -131,7 +136,7 @@ class MSATransition(Transition):
     def forward(
         self, m: Float[Tensor, "*batch s n c_m"], msa_mask: Bool[Tensor, "*batch s n"] | None = None
     ) -> Float[Tensor, "*batch s n c_m"]:
-        """delta of m. The mask only keeps non-finite entries at masked places out, as AlphaFold 2 uses none here."""
+        """delta of m. Unless `zero_masked`, the mask only keeps non-finite entries at masked places out: AlphaFold 2 uses none here."""
         check_features("MSATransition", "m", m, ["N_seq", "N_res", "c_m"], self.norm.normalized_shape[0])
         check_mask("MSATransition", "msa_mask", msa_mask, m.shape[:-1], ["N_seq", "N_res"])
         return super().forward(m, msa_mask)

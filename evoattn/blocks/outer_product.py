@@ -1,36 +1,50 @@
 """The update of the pair representation from the MSA representation."""
 
+from typing import Literal
+
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from evoattn.blocks.slices import take_part
+from evoattn.errors import ConfigError
 from evoattn.execution import positions_per_slice
 from evoattn.ops import hide_nonfinite, outer_product_mean
 from evoattn.primitives import linear
 from evoattn.shapes import check_features, check_mask
+
+Norm = Literal["sum and bias", "sum"]
 
 
 class OuterProductMean(nn.Module):
     """z_ij += mean over sequences of a_si outer b_sj, projected (AlphaFold 2 supplement, algorithm 10).
 
     As in AlphaFold 2 the projected sum and its bias are divided by eps + the number of sequences that have both residues: a pair that no
-    sequence covers gets bias / eps, a thousand times the bias.
+    sequence covers gets bias / eps, a thousand times the bias. With ``norm="sum"`` the sum alone is divided, by at least 1, and such a pair
+    gets the bias (Boltz, RosettaFold 3).
 
     Args:
         c_m, c_z: channels of the MSA and pair representation. c_hidden: channels of a and b, so c_hidden^2 of their outer product.
         eps: added to the number of sequences.
+        norm: what is divided: "sum and bias" or "sum". proj_bias: whether the projections to a and b have biases (AlphaFold 3: no).
+
+    Raises:
+        ConfigError: norm is neither.
     """
 
     reads_x = False  # it updates z, and reads m
     slices = -3
 
-    def __init__(self, c_m: int, c_z: int, c_hidden: int, *, eps: float = 1e-3) -> None:
+    def __init__(
+        self, c_m: int, c_z: int, c_hidden: int, *, eps: float = 1e-3, norm: Norm = "sum and bias", proj_bias: bool = True
+    ) -> None:
         super().__init__()
-        self.c_m, self.eps = c_m, eps
+        if norm not in ("sum and bias", "sum"):
+            raise ConfigError(f"OuterProductMean: norm is {norm!r}; allowed are 'sum and bias' and 'sum'.")
+        self.c_m, self.eps, self.divides_bias = c_m, eps, norm == "sum and bias"
         self.norm = nn.LayerNorm(c_m)
-        self.left = linear(c_m, c_hidden)
-        self.right = linear(c_m, c_hidden)
+        self.left = linear(c_m, c_hidden, bias=proj_bias)
+        self.right = linear(c_m, c_hidden, bias=proj_bias)
         self.out = linear(c_hidden * c_hidden, c_z, init="final")
 
     def forward(
@@ -64,7 +78,10 @@ class OuterProductMean(nn.Module):
             a, b = (y.masked_fill(~msa_mask.unsqueeze(-1), 0.0) for y in (a, b))
             present = msa_mask.to(accumulate)
             count = present.mT @ present
-        return a, b, count + self.eps
+        return a, b, count + self.eps if self.divides_bias else count.clamp(min=1)
 
     def _mean(self, a: Tensor, b: Tensor, count: Tensor) -> Tensor:
-        return outer_product_mean(a, b, self.out.weight, self.out.bias, count)
+        if self.divides_bias:
+            return outer_product_mean(a, b, self.out.weight, self.out.bias, count)
+        mean = outer_product_mean(a, b, self.out.weight, None, count)
+        return mean + self.out.bias.to(mean.dtype)

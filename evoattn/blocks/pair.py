@@ -16,6 +16,9 @@ from evoattn.ops import channels_first, gate, hide_nonfinite, triangle_product
 from evoattn.primitives import GatedAttention, Transition, linear
 from evoattn.shapes import Pair, PairMask, check_features, check_mask
 
+THIRD_EDGES = {"ki": "1 h i k", "ik": "1 h i k", "jk": "j h 1 k"}
+"""Third edge around the ending node, for query edge ij and key edge kj -> the bias as the attention of column j takes it."""
+
 
 class TriangleMultiplication(nn.Module):
     """Triangle multiplicative update (AlphaFold 2 supplement, algorithms 11 and 12).
@@ -25,19 +28,27 @@ class TriangleMultiplication(nn.Module):
 
     Args:
         c_z: channels of the pair representation. c_hidden: channels of the product. direction: of the edges.
+        bias: whether the layers have biases (AlphaFold 3: no).
+        scale: the product is a sum over k, or the mean over the residues that the mask leaves (RosettaFold 3). A norm follows, so that only
+            its eps tells the two apart.
     """
 
-    def __init__(self, c_z: int, c_hidden: int, *, direction: Literal["outgoing", "incoming"]) -> None:
+    def __init__(
+        self, c_z: int, c_hidden: int, *, direction: Literal["outgoing", "incoming"], bias: bool = True,
+        scale: Literal["sum", "mean"] = "sum",
+    ) -> None:  # fmt: skip
         super().__init__()
         if direction not in ("outgoing", "incoming"):
             raise ConfigError(f"TriangleMultiplication: direction is {direction!r}; allowed are 'outgoing' and 'incoming'.")
-        self.c_z, self.direction = c_z, direction
+        if scale not in ("sum", "mean"):
+            raise ConfigError(f"TriangleMultiplication: scale is {scale!r}; allowed are 'sum' and 'mean'.")
+        self.c_z, self.direction, self.scale = c_z, direction, scale
         self.norm_in = nn.LayerNorm(c_z)
-        self.proj = linear(c_z, 2 * c_hidden, init="linear")
-        self.gate = linear(c_z, 2 * c_hidden, init="gating")
+        self.proj = linear(c_z, 2 * c_hidden, bias=bias, init="linear")
+        self.gate = linear(c_z, 2 * c_hidden, bias=bias, init="gating")
         self.norm_out = nn.LayerNorm(c_hidden)
-        self.out = linear(c_hidden, c_z, init="final")
-        self.out_gate = linear(c_z, c_z, init="gating")
+        self.out = linear(c_hidden, c_z, bias=bias, init="final")
+        self.out_gate = linear(c_z, c_z, bias=bias, init="gating")
 
     @property
     def slices(self) -> int:
@@ -48,24 +59,25 @@ class TriangleMultiplication(nn.Module):
         self, z: Float[Tensor, "*batch n n c_z"], pair_mask: Bool[Tensor, "*batch n n"] | None = None
     ) -> Float[Tensor, "*batch n n c_z"]:
         x = self.norm_in(_entry(self, z, pair_mask))
-        return self._finish(x, *self._operands(x, pair_mask, slice(None)).chunk(2, dim=-3))
+        a, b = self._operands(x, pair_mask, slice(None)).chunk(2, dim=-3)
+        return self._finish(x, a, b, self._divisor(z, pair_mask))
 
-    def prepare(self, z: Tensor, pair_mask: Tensor | None) -> tuple[Tensor, Tensor | None]:
-        """The operand that every slice needs whole, [*batch, c, n, n], and the mask."""
+    def prepare(self, z: Tensor, pair_mask: Tensor | None) -> tuple[Tensor, Tensor | None, Tensor | None]:
+        """The operand that every slice needs whole, [*batch, c, n, n], the mask, and what the product is divided by."""
         z, half = _entry(self, z, pair_mask), self._half(1 if self.direction == "outgoing" else 0)
 
         def operands(rows: Tensor, part: slice) -> Tensor:
             return self._operands(self.norm_in(rows), None if pair_mask is None else take_part(pair_mask, part, -2), half)
 
-        return by_rows(operands, z, out_axis=-2), pair_mask
+        return by_rows(operands, z, out_axis=-2), pair_mask, self._divisor(z, pair_mask)
 
-    def delta(self, z: Tensor, part: slice, context: tuple[Tensor, Tensor | None]) -> Tensor:
-        whole, pair_mask = context
+    def delta(self, z: Tensor, part: slice, context: tuple[Tensor, Tensor | None, Tensor | None]) -> Tensor:
+        whole, pair_mask, divisor = context
         mask = None if pair_mask is None else take_part(pair_mask, part, self.slices + 1)
         x = self.norm_in(hide_nonfinite(z, mask))
         if self.direction == "outgoing":
-            return self._finish(x, self._operands(x, mask, self._half(0)), whole)
-        return self._finish(x, whole, self._operands(x, mask, self._half(1)))
+            return self._finish(x, self._operands(x, mask, self._half(0)), whole, divisor)
+        return self._finish(x, whole, self._operands(x, mask, self._half(1)), divisor)
 
     def slice_bytes(self, z: Tensor) -> int:
         hidden, wide = self.norm_out.normalized_shape[0], torch.promote_types(z.dtype, torch.float32).itemsize
@@ -78,13 +90,25 @@ class TriangleMultiplication(nn.Module):
 
     def _operands(self, x: Tensor, pair_mask: Tensor | None, channels: slice) -> Tensor:
         """Gated projections of the normed x, channels first: the layout of the product, written by the projection itself."""
-        projected = channels_first(x, self.proj.weight[channels], self.proj.bias[channels])
-        operands = gate(projected, channels_first(x, self.gate.weight[channels], self.gate.bias[channels]))
+        projected, logits = (
+            channels_first(x, layer.weight[channels], None if layer.bias is None else layer.bias[channels])
+            for layer in (self.proj, self.gate)
+        )
+        operands = gate(projected, logits)
         return operands if pair_mask is None else operands.masked_fill(~pair_mask.unsqueeze(-3), 0.0)
 
-    def _finish(self, x: Tensor, a: Tensor, b: Tensor) -> Tensor:
+    def _divisor(self, z: Tensor, pair_mask: Tensor | None) -> Tensor | None:
+        """The number of residues that the mask leaves, [*batch, 1, 1, 1], where the product is a mean."""
+        if self.scale == "sum":
+            return None
+        if pair_mask is None:
+            return z.new_tensor(z.shape[-2])
+        return pair_mask.any(-1).sum(-1).clamp(min=1)[..., None, None, None]
+
+    def _finish(self, x: Tensor, a: Tensor, b: Tensor, divisor: Tensor | None) -> Tensor:
         """Product, norm, projection and gate. The norm comes before the cast: sums over k overflow float16, normalised ones do not."""
         product = rearrange(triangle_product(a, b, incoming=self.direction == "incoming"), "... c i j -> ... i j c")
+        product = product if divisor is None else product / divisor
         normed = nn.functional.layer_norm(product, self.norm_out.normalized_shape, *_like(product, self.norm_out), self.norm_out.eps)
         return gate(self.out(normed.to(a.dtype)), self.out_gate(x))
 
@@ -96,29 +120,45 @@ class TriangleAttention(nn.Module):
     that end at the same node, with a bias from ki: the starting form on the transposed pair representation.
 
     Args:
-        c_z: channels of the pair representation. heads: attention heads of width c_z / heads. node: which one edges share.
+        c_z: channels of the pair representation. heads: attention heads of width c_z / heads, or `d_head`. node: which one edges share.
+        bias: whether gate and output have biases (AlphaFold 3: no).
+        ending_bias: the third edge around the ending node: "ki" (the paper), "ik" (AlphaFold 3's code) or "jk" (RoseTTAFold All-Atom).
+        starting_mask: whether ik or ki of the pair mask hides edge ik around the starting node. "ki" is AlphaFold 3's code.
         pair_as: how the third edge enters: any mix of "bias", "keys" and "values"; published systems use ("bias",).
         pair_mode: "relative" or "appended", see :class:`evoattn.primitives.MultiHeadAttention`.
     """
 
     def __init__(
-        self, c_z: int, heads: int, *, node: Literal["starting", "ending"], pair_as: Sequence[PairAs] = ("bias",),
-        pair_mode: PairMode = "relative",
+        self, c_z: int, heads: int, *, node: Literal["starting", "ending"], d_head: int | None = None, bias: bool = True,
+        ending_bias: Literal["ki", "ik", "jk"] = "ki", starting_mask: Literal["ik", "ki"] = "ik",
+        pair_as: Sequence[PairAs] = ("bias",), pair_mode: PairMode = "relative",
     ) -> None:  # fmt: skip
         super().__init__()
         if node not in ("starting", "ending"):
             raise ConfigError(f"TriangleAttention: node is {node!r}; allowed are 'starting' and 'ending'.")
+        if ending_bias not in THIRD_EDGES or starting_mask not in ("ik", "ki"):
+            raise ConfigError(
+                f"TriangleAttention: ending_bias is {ending_bias!r} and starting_mask {starting_mask!r}; allowed are 'ki', 'ik' and 'jk', "
+                "and 'ik' and 'ki'."
+            )
+        if ending_bias == "jk" and set(pair_as) - {"bias"}:
+            raise ConfigError(f"TriangleAttention: pair_as is {tuple(pair_as)} with ending_bias 'jk', which goes with ('bias',) alone.")
         self.c_z, self.node = c_z, node
+        self.third = "jk" if node == "starting" else ending_bias
+        self.mask_transposed = node == "starting" and starting_mask == "ki"
         self.slices = -3 if node == "starting" else -2
         self.norm = nn.LayerNorm(c_z)
         self.pair_bias = linear(c_z, heads, bias=False, init="normal") if "bias" in pair_as else None
-        self.attn = GatedAttention(c_z, heads, axis=-2 if node == "starting" else -3, c_pair=c_z, pair_as=pair_as, pair_mode=pair_mode)
+        self.attn = GatedAttention(
+            c_z, heads, d_head=d_head, out_bias=bias, gate_bias=bias, axis=-2 if node == "starting" else -3, c_pair=c_z, pair_as=pair_as,
+            pair_mode=pair_mode,
+        )  # fmt: skip
 
     def forward(
         self, z: Float[Tensor, "*batch n n c_z"], pair_mask: Bool[Tensor, "*batch n n"] | None = None
     ) -> Float[Tensor, "*batch n n c_z"]:
         x = self.norm(_entry(self, z, pair_mask))
-        return self._attend(x, None if self.pair_bias is None else self.pair_bias(x), x, pair_mask)
+        return self._attend(x, None if self.pair_bias is None else self.pair_bias(x), x, self._keys(pair_mask))
 
     def prepare(self, z: Tensor, pair_mask: Tensor | None) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
         """The bias of every pair, the normed pair features if they are keys or values, and the mask."""
@@ -131,19 +171,26 @@ class TriangleAttention(nn.Module):
 
     def delta(self, z: Tensor, part: slice, context: tuple[Tensor | None, Tensor | None, Tensor | None]) -> Tensor:
         bias, pair, pair_mask = context
-        mask = None if pair_mask is None else take_part(pair_mask, part, self.slices + 1)
-        return self._attend(self.norm(hide_nonfinite(z, mask)), bias, pair, mask)
+        mask, keys = (None if x is None else take_part(x, part, self.slices + 1) for x in (pair_mask, self._keys(pair_mask)))
+        if self.third == "jk" and self.node == "ending" and bias is not None:
+            bias = take_part(bias, part, -3)
+        return self._attend(self.norm(hide_nonfinite(z, mask)), bias, pair, keys)
 
     def slice_bytes(self, z: Tensor) -> int:
         return positions_per_slice(z, self.slices) * self.attn.bytes_per_position(z.element_size())
 
+    def _keys(self, pair_mask: Tensor | None) -> Tensor | None:
+        """The mask as it hides keys."""
+        return pair_mask.mT if pair_mask is not None and self.mask_transposed else pair_mask
+
     def _attend(self, x: Tensor, bias: Tensor | None, pair: Tensor | None, mask: Tensor | None) -> Tensor:
-        """`x` may be a slice; bias [*batch, n, n, h] and pair are of the whole. Around the ending node the third edge is ki, not jk."""
-        third, key = ("j k", "i k -> ... i") if self.node == "starting" else ("k i", "k j -> ... j")
-        queries_keys = "j k" if self.node == "starting" else "i k"
-        biases = [] if bias is None else [rearrange(bias, f"... {third} h -> ... 1 h {queries_keys}")]
-        keys = None if mask is None else rearrange(mask, f"... {key} 1 1 k")
-        pair = None if pair is None else rearrange(pair, f"... {third} c -> ... 1 {queries_keys} c")
+        """`x` and `mask` may be slices; bias [*batch, n, n, h] and pair are of the whole (but bias jk of the ending node, of the slice)."""
+        starting = self.node == "starting"
+        third = " ".join(self.third)
+        row_queries_keys = "1 h j k" if starting else THIRD_EDGES[self.third]
+        biases = [] if bias is None else [rearrange(bias, f"... {third} h -> ... {row_queries_keys}")]
+        keys = None if mask is None else rearrange(mask, "... i k -> ... i 1 1 k" if starting else "... k j -> ... j 1 1 k")
+        pair = None if pair is None else rearrange(pair, f"... {third} c -> ... 1 {'j k' if starting else 'i k'} c")
         return self.attn(x, biases=biases, mask=keys, pair=pair)
 
 
@@ -155,7 +202,7 @@ class PairTransition(Transition):
     def forward(
         self, z: Float[Tensor, "*batch n n c_z"], pair_mask: Bool[Tensor, "*batch n n"] | None = None
     ) -> Float[Tensor, "*batch n n c_z"]:
-        """delta of z. The mask only keeps non-finite entries at masked places out, as AlphaFold 2 uses none here."""
+        """delta of z. Unless `zero_masked`, the mask only keeps non-finite entries at masked places out: AlphaFold 2 uses none here."""
         check_features("PairTransition", "z", z, ["N_res", "N_res", "c_z"], self.norm.normalized_shape[0])
         check_mask("PairTransition", "pair_mask", pair_mask, z.shape[:-1], ["N_res", "N_res"])
         return super().forward(z, pair_mask)

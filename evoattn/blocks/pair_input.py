@@ -11,14 +11,14 @@ from evoattn.blocks.slices import by_rows, take_part
 from evoattn.config import PairAs
 from evoattn.errors import ShapeError
 from evoattn.ops import hide_nonfinite
-from evoattn.primitives import GatedAttention, linear
+from evoattn.primitives import GatedAttention, GatedAveraging, linear
 from evoattn.shapes import Pair, PairMask, check_features, check_mask
 
 
 class PairInputBlock(nn.Module):
     """A block whose attention over residues, `attn`, takes the pair representation as bias, keys or values, after a norm of its own."""
 
-    attn: GatedAttention
+    attn: GatedAttention | GatedAveraging
 
     def __init__(self, c_z: int, heads: int, pair_as: Sequence[PairAs], bias_init: str) -> None:
         super().__init__()

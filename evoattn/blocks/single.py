@@ -20,16 +20,23 @@ class AttentionPairBias(PairInputBlock):
 
     Args:
         c_s, c_z: channels of the single and pair representation. heads: attention heads of width c_s / heads.
+        d_head: width of a head, if another. q_bias: whether the query projection has a bias (RosettaFold 3: no). bias: whether gate and
+            output have one (ESMFold).
         pair_as: how z_ij enters: any mix of "bias", "keys" and "values"; published systems use ("bias",).
         pair_mode: "relative" or "appended", see :class:`evoattn.primitives.MultiHeadAttention`.
     """
 
-    def __init__(self, c_s: int, c_z: int, heads: int, *, pair_as: Sequence[PairAs] = ("bias",), pair_mode: PairMode = "relative") -> None:
+    attn: GatedAttention
+
+    def __init__(
+        self, c_s: int, c_z: int, heads: int, *, d_head: int | None = None, q_bias: bool = True, bias: bool = False,
+        pair_as: Sequence[PairAs] = ("bias",), pair_mode: PairMode = "relative",
+    ) -> None:  # fmt: skip
         super().__init__(c_z, heads, pair_as, bias_init="linear")
         self.c_s = c_s
         self.norm = nn.LayerNorm(c_s)
         pair = {"c_pair": c_z, "pair_as": pair_as, "pair_mode": pair_mode}
-        self.attn = GatedAttention(c_s, heads, q_bias=True, out_bias=False, gate_bias=False, **pair)
+        self.attn = GatedAttention(c_s, heads, d_head=d_head, q_bias=q_bias, out_bias=bias, gate_bias=bias, **pair)
 
     def forward(
         self,

@@ -108,7 +108,7 @@ def attention(
         biases: added to the logits. Each keeps its own broadcast shape: rank as the logits [*batch, h, q, k], size 1 where it is shared.
             Each gets its gradient, summed over the shared axes.
         mask: True where the query may attend the key; rank as the logits, size 1 where shared. See the module's docstring.
-        scale: of the dot products; ``d ** -0.5`` by default.
+        scale: of the dot products; ``d ** -0.5`` by default. With d = 0 the logits are the biases alone.
         backend: ``"auto"`` for the first backend that can run the call, the name of one, or a :class:`Backend` of your own.
         return_lse: also return the log-sum-exp of the masked logits, differentiable, in float32 or wider.
 
@@ -120,7 +120,7 @@ def attention(
     mask = drop_trivial_mask(mask)
     chosen = ATTENTION.select(spec if mask is not None else replace(spec, mask_shape=None), backend)
     if scale is None:
-        scale = spec.d**-0.5 if spec.d else 1.0
+        scale = default_scale(spec.d)
     if spec.k_len == 0 or prod(spec.batch) * spec.q_len * spec.heads == 0:
         out, lse = _nothing_to_attend(q, k, v, biases)
     else:
@@ -180,7 +180,7 @@ def attention_weights(
         mask = pick(mask)
         q, k, _, biases = hide_masked(q, k, k, biases, mask)
     with torch.autocast(spec.device, enabled=False):
-        weights, _ = reference.probabilities(q, k, biases, mask, spec.d**-0.5 if scale is None else scale)
+        weights, _ = reference.probabilities(q, k, biases, mask, default_scale(spec.d) if scale is None else scale)
     return weights
 
 
@@ -253,6 +253,11 @@ def reduce_mask(mask: Tensor, shape: Sequence[int]) -> Tensor:
     """True where the mask lets something through, over the axes along which a tensor of `shape` is shared."""
     shared = [axis for axis, (mine, theirs) in enumerate(zip(mask.shape, shape, strict=True)) if theirs == 1 and mine != 1]
     return mask.any(shared, keepdim=True) if shared else mask
+
+
+def default_scale(d: int) -> float:
+    """d^-0.5, or 1 for queries and keys of width 0, whose logits are the biases alone."""
+    return d**-0.5 if d else 1.0
 
 
 def nothing_allowed(mask: Tensor) -> Tensor:

@@ -1,6 +1,6 @@
 """Small modules, each a shell round one op: multi-head attention, transition, shared dropout, initialisers."""
 
-from evoattn.primitives.attention import GatedAttention, GlobalGatedAttention, MultiHeadAttention
+from evoattn.primitives.attention import GatedAttention, GatedAveraging, GlobalGatedAttention, MultiHeadAttention
 from evoattn.primitives.capture import capture_attention
 from evoattn.primitives.dropout import SharedDropout
 from evoattn.primitives.init import linear, redraw_
@@ -8,6 +8,7 @@ from evoattn.primitives.transition import Transition
 
 __all__ = [
     "GatedAttention",
+    "GatedAveraging",
     "GlobalGatedAttention",
     "MultiHeadAttention",
     "SharedDropout",

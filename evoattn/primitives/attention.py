@@ -177,16 +177,17 @@ class GlobalGatedAttention(Executable):
     AlphaFold 2 supplement, algorithm 19: cost linear in the length. Where everything is masked the query is 0.
     """
 
-    def __init__(self, c: int, heads: int) -> None:
+    def __init__(self, c: int, heads: int, *, d_head: int | None = None) -> None:
         super().__init__()
-        check_heads("GlobalGatedAttention", "c", c, "heads", heads)
-        d_head = c // heads
-        self.c, self.heads = c, heads
-        self.q = linear(c, c, bias=False, init="glorot")
+        if d_head is None:
+            check_heads("GlobalGatedAttention", "c", c, "heads", heads)
+            d_head = c // heads
+        self.c, self.heads, self.d_head = c, heads, d_head
+        self.q = linear(c, heads * d_head, bias=False, init="glorot")
         self.k = linear(c, d_head, bias=False, init="glorot")
         self.v = linear(c, d_head, bias=False, init="glorot")
-        self.gate = linear(c, c, init="gating")
-        self.out = linear(c, c, init="final")
+        self.gate = linear(c, heads * d_head, init="gating")
+        self.out = linear(heads * d_head, c, init="final")
         self.look: Look | None = None
 
     def forward(self, x: Float[Tensor, "*batch l c"], mask: Bool[Tensor, "*batch l"] | None = None) -> Float[Tensor, "*batch l c"]:
@@ -202,7 +203,7 @@ class GlobalGatedAttention(Executable):
 
     def bytes_per_position(self, itemsize: int) -> int:
         """Temporary memory per position of the input: it, k, v, gate and output."""
-        return (5 * self.c + 2 * self.c // self.heads) * itemsize
+        return (2 * self.c + (3 * self.heads + 2) * self.d_head) * itemsize
 
     def _mean(self, x: Tensor, mask: Tensor | None) -> Tensor:
         """Mean over the unmasked positions, [*batch, c], summed in float32."""
@@ -211,3 +212,46 @@ class GlobalGatedAttention(Executable):
             return (x.sum(-2, dtype=accumulate) / max(1, x.shape[-2])).to(x.dtype)  # of nothing it is 0
         present = mask.unsqueeze(-1)
         return (x.masked_fill(~present, 0.0).sum(-2, dtype=accumulate) / present.sum(-2).clamp(min=1)).to(x.dtype)
+
+
+class GatedAveraging(Executable):
+    """Gated attention whose logits are the biases alone, the same for all rows: v, gate and output, but no queries and keys.
+
+    AlphaFold 3 supplement, algorithm 10, without its norms. The rows of the input are folded into the width of the values, so that there
+    is one softmax per head. Without biases in its layers, as published.
+    """
+
+    takes_pair = False
+
+    def __init__(self, c: int, heads: int, *, d_head: int | None = None) -> None:
+        super().__init__()
+        if d_head is None:
+            check_heads("GatedAveraging", "c", c, "heads", heads)
+            d_head = c // heads
+        self.c, self.heads, self.d_head = c, heads, d_head
+        self.v = linear(c, heads * d_head, bias=False)
+        self.gate = linear(c, heads * d_head, bias=False, init="gating")
+        self.out = linear(heads * d_head, c, bias=False, init="final")
+        self.look: Look | None = None
+
+    def forward(
+        self,
+        x: Float[Tensor, "*batch s n c"],
+        *,
+        biases: Sequence[Float[Tensor, "*#batch 1 #h n n"]],
+        mask: Bool[Tensor, "*#batch 1 #h #n n"] | None = None,
+    ) -> Float[Tensor, "*batch s n c"]:
+        """sum_j softmax_j(sum(biases)_ij) v_sj, gated. Biases and mask are [*#batch, 1, #h, #q, #k], as rows share them."""
+        check_features("GatedAveraging", "input", x, ["s", "n", "c"], self.c)
+        v = rearrange(self.v(x), "... s n (h d) -> ... 1 n h (s d)", h=self.heads)
+        nothing = v[..., :0]  # queries and keys of width 0
+        biases = [bias.to(v.dtype) for bias in biases]
+        if self.look is not None:
+            of_rows = nothing.expand(*x.shape[:-1], self.heads, 0)
+            self.look(of_rows, of_rows, biases=biases, mask=mask)
+        average = attention(nothing, nothing, v, biases=biases, mask=mask, scale=1.0, backend=self.execution.backend)
+        return self.out(gate(rearrange(average, "... 1 n h (s d) -> ... s n (h d)", d=self.d_head), self.gate(x)))
+
+    def bytes_per_position(self, itemsize: int) -> int:
+        """Temporary memory per position of the input: it, v, average, its two copies, gate and output."""
+        return (2 * self.c + 5 * self.heads * self.d_head) * itemsize

@@ -9,9 +9,9 @@ from torch import Tensor, nn
 
 from evoattn.errors import ConfigError, ShapeError
 from evoattn.ops import attention_weights
-from evoattn.primitives.attention import GlobalGatedAttention, MultiHeadAttention
+from evoattn.primitives.attention import GatedAveraging, GlobalGatedAttention, MultiHeadAttention
 
-ATTENTION_MODULES = (MultiHeadAttention, GlobalGatedAttention)
+ATTENTION_MODULES = (MultiHeadAttention, GlobalGatedAttention, GatedAveraging)
 
 
 @contextmanager

@@ -19,26 +19,32 @@ class Transition(nn.Module):
     ``"relu"``: down(relu(up(x))), with biases (AlphaFold 2 supplement, algorithms 9 and 15). ``"swiglu"``: down(silu(gate(x)) * up(x)),
     without biases (AlphaFold 3 supplement, algorithm 11).
 
+    Args:
+        c: channels. n: how many times wider the hidden layer is. activation: "relu" or "swiglu".
+        zero_masked: the delta is 0 at masked positions, as in OpenFold3; AlphaFold ignores the mask here.
+
     Raises:
         ConfigError: the activation is neither. ShapeError: the input has another width.
     """
 
-    def __init__(self, c: int, n: int = 4, activation: Literal["relu", "swiglu"] = "relu") -> None:
+    def __init__(self, c: int, n: int = 4, activation: Literal["relu", "swiglu"] = "relu", *, zero_masked: bool = False) -> None:
         super().__init__()
         if activation not in ("relu", "swiglu"):
             raise ConfigError(f"Transition: activation is {activation!r}; allowed are 'relu' and 'swiglu'.")
         bias = activation == "relu"
+        self.zero_masked = zero_masked
         self.norm = nn.LayerNorm(c)
         self.gate = linear(c, n * c, bias=False, init="relu") if activation == "swiglu" else None
         self.up = linear(c, n * c, bias=bias, init="relu")
         self.down = linear(n * c, c, bias=bias, init="final")
 
     def forward(self, x: Float[Tensor, "*axes c"], mask: Bool[Tensor, "*axes"] | None = None) -> Float[Tensor, "*axes c"]:
-        """The mask only keeps NaN at padded positions from spreading through gradients; the published systems ignore it here."""
+        """Unless `zero_masked`, the mask only keeps NaN at padded positions from spreading through gradients."""
         check_features(type(self).__name__, "input", x, ["c"], self.norm.normalized_shape[0])
         x = self.norm(hide_nonfinite(x, mask))
         hidden = relu(self.up(x)) if self.gate is None else silu(self.gate(x)) * self.up(x)
-        return self.down(hidden)
+        delta = self.down(hidden)
+        return delta.masked_fill(~mask.unsqueeze(-1), 0.0) if self.zero_masked and mask is not None else delta
 
     def prepare(self, x: Tensor, mask: Tensor | None) -> Tensor | None:
         """Positions do not depend on each other: there is only the mask to hand on."""

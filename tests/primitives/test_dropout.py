@@ -49,5 +49,5 @@ def test_bad_rate(rate: float) -> None:
 
 
 def test_bad_axis() -> None:
-    with pytest.raises(ConfigError, match="over is 'row'; allowed are 'rows' and 'columns'"):
+    with pytest.raises(ConfigError, match="over is 'row'; allowed are 'rows', 'columns', 'rows and channels', 'columns and channels'"):
         SharedDropout(0.1, "row")
