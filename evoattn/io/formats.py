@@ -166,10 +166,10 @@ def read_stockholm(lines: Lines, rows: Rows) -> None:
         elif line[:2] == b"//":
             ended = True
             break
-        elif line.strip():
-            table.add(*_name_and_piece(number, line), number)
-        else:
+        elif not line.strip():
             table.end_block()
+        elif table.begun or line[:1] != b";":
+            table.add(*_name_and_piece(number, line), number)
     if not begun:
         rows.count("no '# STOCKHOLM 1.0' at the top")
     if not ended:
@@ -206,15 +206,17 @@ def read_clustal(lines: Lines, rows: Rows) -> None:
             table.end_block()
         else:
             begun = True
-            table.add(*_name_and_piece(number, re.sub(rb"\s+\d+\s*$", b"", line)), number)
+            table.add(*_name_and_piece(number, line, counted=True), number)
     table.finish()
 
 
 _OTHER_GAPS: Final = bytes.maketrans(b"_~", b"--")
 
 
-def _name_and_piece(number: int, line: bytes) -> tuple[bytes, bytes]:
+def _name_and_piece(number: int, line: bytes, *, counted: bool = False) -> tuple[bytes, bytes]:
     fields = line.split()
+    if counted and len(fields) == 3 and fields[2].isdigit():
+        fields.pop()
     if len(fields) != 2:
         raise MSAError(f"no name followed by a sequence: {shown(line)}.", line=number)
     return fields[0], fields[1].translate(_OTHER_GAPS)
@@ -291,10 +293,11 @@ def read_psicov(lines: Lines, rows: Rows) -> None:
     """One row a line and nothing else, the ``.aln`` of PSICOV and CCMpred; the rows get the names seq1, seq2, ..."""
     for number, line in lines.block():
         text = line.strip()
+        if not text or line.startswith((b"#", b";")):
+            continue
         if line[:1] == b">" or len(text.split()) > 1:
             raise MSAError(f"more than a bare row in a file of bare rows: {shown(line)}. Remove what stands before it.", line=number)
-        if text and not line.startswith((b"#", b";")):
-            rows.add_record(b"seq%d" % (rows.seen + 1), [text], number)
+        rows.add_record(b"seq%d" % (rows.seen + 1), [text], number)
     if rows.seen:
         rows.count("rows without names (named seq1, seq2, ...)", rows.seen)
 

@@ -177,11 +177,9 @@ def _headers(msa: MSA) -> Iterator[bytes]:
     for i, (name, description) in enumerate(zip(msa.names, msa.descriptions, strict=True)):
         tabbed = msa.tabbed is not None and bool(msa.tabbed[i]) and bool(description)
         header = name + ("\t" if tabbed else " ") + description if description else name
-        try:
-            data = header.encode()
-        except UnicodeEncodeError:
-            data = b""
-        if split_header(header) != (name, description, tabbed) or any(b in data for b in b"\n\r\0") or data.startswith(HHSUITE):
+        data = header.encode("utf-8", "replace")
+        same = split_header(data.decode()) == (name, description, tabbed)
+        if not same or any(end in data for end in b"\n\r\0") or data.startswith(HHSUITE):
             raise MSAError(
                 f"the name and the description {description!r} would not be read again as they are: a name has no white space, "
                 f"no line has a line end, and names such as {HHSUITE[0].decode()} mean annotation. Give the row another name.",

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from evoattn.errors import ConfigError, MSAError
-from evoattn.io import MSA, MSAAccount, SparseLetters, select_rows
+from evoattn.io import MSA, Annotation, MSAAccount, SparseLetters, select_rows
 
 
 def alignment(n_seq: int = 5, n_res: int = 3, **changes: object) -> MSA:
@@ -105,3 +105,43 @@ def test_select_rows_changes_nothing_if_all_fit(max_seqs: int) -> None:
 def test_select_rows_keeps_at_least_the_query() -> None:
     with pytest.raises(ConfigError, match="max_seqs is 0; at least 1"):
         select_rows(alignment(), 0)
+
+
+# --- sparse letters and annotation -----------------------------------------------------------------------------------
+
+
+def test_sparse_letters_of_each_row() -> None:
+    letters = SparseLetters.of_rows([[], [(2, "AG"), (4, "W")], [], [(0, "K")]])
+    assert (letters.n_seq, len(letters)) == (4, 4)
+    assert letters.rows.tolist() == [1, 1, 1, 3]
+    assert [letters.row(i)[1] for i in range(4)] == [b"", b"AGW", b"", b"K"]
+    assert letters.row(1)[0].tolist() == [2, 2, 4]
+    assert letters.counts(5).tolist() == [[0] * 5, [0, 0, 2, 0, 1], [0] * 5, [1, 0, 0, 0, 0]]
+
+
+def test_sparse_letters_of_counts_and_back() -> None:
+    deletions = np.random.default_rng(0).poisson(0.5, (7, 4)).astype(np.int32)
+    trailing = np.arange(7, dtype=np.int32)
+    letters = SparseLetters.of_counts(deletions, trailing)
+    np.testing.assert_array_equal(letters.counts(5), np.concatenate([deletions, trailing[:, None]], axis=1))
+    assert set(letters.letters.tolist()) == {ord("X")}
+    assert SparseLetters.of_counts(deletions).counts(5)[:, 4].sum() == 0
+    assert not SparseLetters.none(3).counts(2).any()
+
+
+def test_sparse_letters_of_chosen_rows() -> None:
+    rows = [[(1, "A")], [], [(0, "CD"), (3, "E")], [(2, "F")]]
+    letters = SparseLetters.of_rows(rows)
+    for chosen in ([2, 0, 0, 3], [1], [3, 2, 1, 0]):
+        taken, expected = letters.take(np.array(chosen)), SparseLetters.of_rows([rows[i] for i in chosen])
+        for array in ("offsets", "columns", "letters"):
+            np.testing.assert_array_equal(getattr(taken, array), getattr(expected, array))
+
+
+def test_take_moves_annotation_unusual_letters_and_tabs() -> None:
+    marks = Annotation(gf={"ID": ("x",)}, gs={"AC": {1: ("P1",), 4: ("P4",)}, "OS": {2: ("E. coli",)}}, gr={"SS": {4: "HHH", 0: "CCC"}})
+    odd = SparseLetters.of_rows([[(0, "U")], [], [], [], [(2, "B")]])
+    msa = alignment(annotation=marks, unusual=odd, tabbed=np.array([False, True, False, False, True])).take([0, 4, 4])
+    assert msa.annotation == Annotation(gf={"ID": ("x",)}, gs={"AC": {1: ("P4",), 2: ("P4",)}}, gr={"SS": {0: "CCC", 1: "HHH", 2: "HHH"}})
+    assert msa.unusual is not None and [msa.unusual.row(i)[1] for i in range(3)] == [b"U", b"B", b"B"]
+    assert msa.tabbed is not None and msa.tabbed.tolist() == [False, True, True]
