@@ -1,38 +1,34 @@
-"""The command line: ``evoattn run``, ``evoattn info`` and ``evoattn explain``.
+"""The command line: ``evoattn run``, ``evoattn info`` and ``evoattn explain``; ``evoattn msa`` is in :mod:`evoattn.msa_cli`.
 
 Exit codes: 0 done; 1 refused or failed, with a message that says why; 2 wrong usage; 3 out of memory; 130 interrupted (Ctrl-C, SIGTERM).
 Results go to standard output, progress and errors to standard error.
 """
 
 import json
-import signal
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated
 
 import torch
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from evoattn.config import PRESETS
 from evoattn.config import preset as preset_named
-from evoattn.errors import EvoattnError
+from evoattn.io import FEATURE_PRESETS
+from evoattn.msa_cli import Block, Database, Evalue, Iterations, MsaFormat, Query, msa_app, numbered
 from evoattn.ops import ATTENTION, explain
-from evoattn.runs import RunSettings, Sizes, attention_calls, environment
+from evoattn.runs import RunSettings, Sizes, attention_calls, environment, run_folder
 from evoattn.runs import run as run_trunk
 from evoattn.runs.environment import describe_environment
-from evoattn.runs.settings import DEVICES, DTYPES, FORMATS, dtype_named
+from evoattn.runs.settings import DEVICES, DTYPES, FORMATS, PAIRINGS, dtype_named
 from evoattn.runs.summary import summary
 from evoattn.runs.watch import evoattn_version
-
-EXIT_CODES = "Exit codes: 0 done; 1 refused or failed, with a message that says why; 2 wrong usage; 3 out of memory; 130 interrupted."
+from evoattn.terminal import EXIT_CODES, SETTINGS, Force, Json, progress, reported, show_blocks, show_search, usage
 
 app = typer.Typer(
     name="evoattn", no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None, add_completion=False,
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120},
+    context_settings=SETTINGS,
 )  # fmt: skip
+app.add_typer(msa_app)
 
 
 def main() -> None:
@@ -47,39 +43,63 @@ def _root(version: Annotated[bool, typer.Option("--version", is_eager=True, help
         raise typer.Exit
 
 
-Input = Annotated[
-    Path, typer.Argument(metavar="INPUT", help="Alignment: a3m, aligned FASTA, Stockholm, Clustal, or one FASTA sequence; may be gzipped.")
+Inputs = Annotated[
+    list[Path],
+    typer.Argument(
+        metavar="INPUT...",
+        help="Alignment: a3m, a2m, aligned FASTA, Stockholm, Clustal, SELEX, or one FASTA sequence, chains joined by ':'; may be "
+        "compressed. Several files are the chains of a complex; a folder is run file by file.",
+    ),
 ]
+Pair = Annotated[
+    str,
+    typer.Option(
+        metavar="|".join(PAIRINGS),
+        help="How rows of different chains are matched: by species, the best hit of each or by rank, or by row. none: block-diagonal.",
+    ),
+]
+Features = Annotated[str, typer.Option(metavar="NAME", help=f"Features: {', '.join(FEATURE_PRESETS)}. plain draws nothing at random.")]
 Preset = Annotated[
     str | None, typer.Option(metavar="NAME", help=f"Architecture: {', '.join(PRESETS)}. [default: af2-4, or af2 with --weights]")
 ]
 Blocks = Annotated[int | None, typer.Option(min=1, help="Evoformer blocks, instead of the preset's.")]
 Weights = Annotated[Path | None, typer.Option(metavar="NPZ", help="AlphaFold 2 parameters, params_model_*.npz. [default: random ones]")]
 Out = Annotated[Path | None, typer.Option(metavar="DIR", help="Folder to write. [default: <INPUT without suffix>_evoattn]")]
-MaxSeqs = Annotated[int, typer.Option(min=1, help="Rows of the MSA representation: the query and the next ones in file order.")]
-MaxExtra = Annotated[int, typer.Option(min=0, help="Rows after those that go to the extra-MSA stack.")]
+MaxSeqs = Annotated[
+    int | None,
+    typer.Option(min=1, help="Rows of the MSA representation: the query and the next in file order. [default: of --features; plain 128]"),
+]
+MaxExtra = Annotated[
+    int | None, typer.Option(min=0, help="Rows after those that go to the extra-MSA stack. [default: of --features; plain 1024]")
+]
 Recycles = Annotated[int, typer.Option(min=0, help="Further passes, each starting from what the one before returned.")]
 Dtype = Annotated[str, typer.Option(metavar="|".join(DTYPES), help="Of parameters, features and results.")]
 Device = Annotated[str, typer.Option(metavar="|".join(DEVICES), help="auto is cuda where there is one.")]
 BackendName = Annotated[str, typer.Option(metavar="NAME", help=f"Of attention: {', '.join(ATTENTION.names)}, or auto: the first that can.")]
-Seed = Annotated[int, typer.Option(help="Of the random parameters.")]
+Seed = Annotated[int, typer.Option(min=0, help="Of random parameters, and of features that are drawn.")]
 Save = Annotated[str, typer.Option(metavar="NAMES", help="Which representations to write, separated by commas.")]
 Format = Annotated[str, typer.Option(metavar="|".join(FORMATS), help="Of the representations.")]
 Threads = Annotated[int | None, typer.Option(min=1, help="CPU threads. [default: torch's choice]")]
-Force = Annotated[bool, typer.Option("--force", help="Replace the folder of an earlier run.")]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 
 
-@app.command(epilog=EXIT_CODES)
+@app.command(epilog=EXIT_CODES + " Of a folder: 0 all files are done; 1 some failed, and the rest are done.")
 def run(
-    input: Input,
+    inputs: Inputs,
     preset: Preset = None,
     blocks: Blocks = None,
     weights: Weights = None,
     out: Out = None,
-    max_seqs: MaxSeqs = 128,
-    max_extra: MaxExtra = 1024,
+    features: Features = "plain",
+    max_seqs: MaxSeqs = None,
+    max_extra: MaxExtra = None,
     recycles: Recycles = 0,
+    pair: Pair = "none",
+    query: Query = None,
+    block: Block = None,
+    msa_format: MsaFormat = "auto",
+    db: Database = None,
+    iterations: Iterations = 1,
+    evalue: Evalue = 1e-3,
     dtype: Dtype = "fp32",
     device: Device = "auto",
     backend: BackendName = "auto",
@@ -94,19 +114,34 @@ def run(
 
     Writes a folder with the representations (msa, pair, single), run.json (what was read, built, chosen and measured) and report.png.
     Without --weights the parameters are random: good for a try and for timing, and meaningless biologically.
+
+    With --db, INPUT is a sequence: its homologs are searched first, and alignment.a3m is written too. With a folder, files whose run is
+    there are skipped, so that a call that was interrupted can be repeated.
     """
-    with _usage():
+    with usage():
         settings = RunSettings(
-            input=input, out=out, preset=preset, blocks=blocks, weights=weights, max_seqs=max_seqs, max_extra=max_extra,
-            recycles=recycles, dtype=dtype, device=device, backend=backend, seed=seed, save=tuple(save.replace(" ", "").split(",")),
-            format=format, force=force,
+            input=inputs[0], chains=tuple(inputs[1:]), pair=pair, msa_format=msa_format, query=query, block=numbered(block), database=db,
+            iterations=iterations, evalue=evalue, out=out, preset=preset, blocks=blocks, weights=weights, features=features,
+            max_seqs=max_seqs, max_extra=max_extra, recycles=recycles, dtype=dtype, device=device, backend=backend, seed=seed,
+            save=tuple(save.replace(" ", "").split(",")), format=format, force=force,
         )  # fmt: skip
     if threads is not None:
         torch.set_num_threads(threads)
-    with _reported():
-        with _progress() as on_block:
-            record = run_trunk(settings, on_block)
+    with reported():
+        if any(path.is_dir() for path in inputs):
+            _run_folder(settings, as_json)
+            return
+        with progress() as show:
+            record = run_trunk(settings, show_blocks(show), show_search(show))
         typer.echo(json.dumps(record, indent=2) if as_json else summary(record))
+
+
+def _run_folder(settings: RunSettings, as_json: bool) -> None:
+    with progress() as show:
+        batch = run_folder(settings, lambda text: typer.echo(text, err=True), show_blocks(show), show_search(show))
+    typer.echo(json.dumps(vars(batch), indent=2) if as_json else str(batch))
+    if batch.failed:
+        raise typer.Exit(1)
 
 
 @app.command()
@@ -137,12 +172,12 @@ def explain_command(
 
     Asks for one attention by its sizes, MSA row attention of 128 x 256 by default; or with --preset for each kind in an architecture.
     """
-    with _usage():
+    with usage():
         torch_dtype = dtype_named(dtype)
         config = None if preset is None else preset_named(preset)
     if device not in ("cpu", "cuda"):
         raise typer.BadParameter(f"{device!r}; allowed are cpu and cuda.", param_hint="--device")
-    with _reported():
+    with reported():
         if config is not None:
             calls = attention_calls(config, Sizes(n_seq, n_extra, n_res), dtype=torch_dtype, device=device, gradients=grad)
             typer.echo("\n\n".join(map(str, calls)))
@@ -167,49 +202,3 @@ def _bias_axes(kind: str, leading: list[int]) -> list[int] | None:
     if kind not in ("none", "pair", "full"):
         raise typer.BadParameter(f"{kind!r}; allowed are none, pair and full.", param_hint="--bias")
     return {"none": None, "pair": [*leading[:-1], *(1 for _ in leading[-1:])], "full": leading}[kind]
-
-
-@contextmanager
-def _progress() -> Iterator[Callable[[int, int], None] | None]:
-    """A bar of blocks on standard error, where that is a terminal."""
-    console = Console(stderr=True)
-    if not console.is_terminal:
-        yield None
-        return
-    counts = MofNCompleteColumn(), TextColumn("blocks, ran"), TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn()
-    columns = TextColumn("{task.description}"), BarColumn(), *counts
-    with Progress(*columns, console=console, transient=True, speed_estimate_period=3600) as bar:  # a block may take minutes
-        task = bar.add_task("Preparing", total=None)
-        yield lambda done, total: bar.update(task, description="Running" if done < total else "Writing", completed=done, total=total)
-
-
-@contextmanager
-def _usage() -> Iterator[None]:
-    """A value that the library refuses is wrong usage, told in the library's words."""
-    try:
-        yield
-    except EvoattnError as error:
-        raise typer.BadParameter(str(error)) from None
-
-
-@contextmanager
-def _reported() -> Iterator[None]:
-    """Turn what may go wrong into one message on standard error and an exit code; a fault of the program keeps its traceback."""
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        yield
-    except (EvoattnError, OSError) as error:
-        _fail(1, str(error))
-    except (MemoryError, RuntimeError) as error:
-        if not (isinstance(error, MemoryError | torch.OutOfMemoryError) or "can't allocate memory" in str(error)):
-            raise
-        _fail(3, f"out of memory ({str(error).splitlines()[0]}). Take fewer rows (--max-seqs, --max-extra), or --dtype bf16.")
-    except KeyboardInterrupt:
-        _fail(130, "interrupted; no half-written output is left.")
-    finally:
-        signal.signal(signal.SIGTERM, before or signal.SIG_DFL)
-
-
-def _fail(code: int, message: str) -> NoReturn:
-    typer.secho(f"evoattn: {message}", fg=typer.colors.RED, err=True)
-    raise typer.Exit(code)

@@ -25,6 +25,10 @@ class WeightsError(EvoattnError, ValueError):
     """Parameters do not fit the model they are loaded into; the message accounts for every array."""
 
 
+class MemoryLimitError(EvoattnError, MemoryError):
+    """What was asked for cannot fit the memory there is; nothing was computed. The message has both sizes."""
+
+
 class MSAError(EvoattnError, ValueError):
     """An alignment file cannot be read as it stands.
 

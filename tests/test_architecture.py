@@ -24,6 +24,8 @@ LAYERS = [
     ["stacks"],
     ["model", "memory", "weights", "io", "parallel", "train"],
     ["runs"],
+    ["terminal"],
+    ["msa_cli"],
     ["cli"],
     ["__init__", "__main__"],
 ]

@@ -1,5 +1,6 @@
-"""Alignments in, features out: :func:`read_msa`, :func:`make_features`; on the way statistics, filters and the chains of a complex."""
+"""Alignments in, features out: :func:`read_msa`, :func:`make_features`; on the way searches, statistics, filters, complexes."""
 
+from evoattn.io.align import align_sequences
 from evoattn.io.chains import ChainIds, chain_ids, expand_copies, split_chains
 from evoattn.io.feature_config import FEATURE_PRESETS, FeatureConfig, MSAMasking, feature_preset
 from evoattn.io.feature_draw import FeatureDraw
@@ -10,6 +11,7 @@ from evoattn.io.filters import drop_repeats, filter_rows, subsample
 from evoattn.io.msa import MSA, Annotation, MSAAccount, SparseLetters, select_rows
 from evoattn.io.pairing import join_chains, pair_rows, species_of
 from evoattn.io.reader import SequenceSet, read_msa, read_sequences
+from evoattn.io.search import search_database
 from evoattn.io.statistics import MSAStatistics, msa_statistics, neff, row_weights
 from evoattn.io.writer import write_msa
 
@@ -25,6 +27,7 @@ __all__ = [
     "MSAStatistics",
     "SequenceSet",
     "SparseLetters",
+    "align_sequences",
     "alphafold3_features",
     "chain_ids",
     "draw_features",
@@ -41,6 +44,7 @@ __all__ = [
     "read_msa",
     "read_sequences",
     "row_weights",
+    "search_database",
     "select_rows",
     "species_of",
     "split_chains",

@@ -483,8 +483,8 @@ def _fault(rows: Rows, kinds: layout.Kinds, q: int, width: int, first: int = 0, 
         )
     else:
         message += (
-            "No row has a gap or an insertion, so the sequences are not aligned: align them first, give only one, or read "
-            "them with read_sequences."
+            "No row has a gap or an insertion, so the sequences are not aligned: align them first (evoattn msa align), give only "
+            "one, or read them with read_sequences."
         )
     return refuse_row(rows, i, message, found=int(widths[wrong[0]]), expected=width)
 

@@ -63,7 +63,7 @@ def write_msa(msa: MSA, path: str | os.PathLike[str], format: str = "auto", *, r
         ConfigError: an unknown format or suffix.
     """
     path = Path(path)
-    kind = _format(path, format)
+    kind = format_to_write(path, format)
     notes: list[str] = []
     try:
         if rename and kind in ("stockholm", "clustal"):
@@ -76,7 +76,8 @@ def write_msa(msa: MSA, path: str | os.PathLike[str], format: str = "auto", *, r
     return tuple(notes)
 
 
-def _format(path: Path, format: str) -> str:
+def format_to_write(path: Path, format: str = "auto") -> str:
+    """The format in which :func:`write_msa` would write that file. Raises ConfigError if there is none."""
     if format in _SUFFIXES:
         return format
     suffixes = [suffix.lower() for suffix in path.suffixes if suffix.lower() not in _PACKERS]

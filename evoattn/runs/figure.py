@@ -88,7 +88,7 @@ def _along_residues(figure: Any, report: Report) -> None:
     single.set_xlabel("residue (of the query; j in the pair representation)")
     single.grid(alpha=0.3)
     single.set_xlim(0.5, n_res + 0.5)
-    _whole_residues(single, n_res)
+    whole_residues(single, n_res)
 
 
 def _coverage(axes: Any, report: Report, residues: np.ndarray) -> None:
@@ -126,7 +126,7 @@ def _attention(figure: Any, maps: Maps) -> None:
             panel.set_title(f"{title}\nhead {head} (of 0 to {len(weights) - 1})")
             panel.set_xlabel(xlabel)
             panel.set_ylabel(ylabel)
-            _whole_residues(panel, n)
+            whole_residues(panel, n)
         _colour_bar(figure, panels[len(heads) - 1], image, f"probability x {n}  (1: even attention)", extend="max")
         for panel in panels[len(heads) :]:
             panel.set_axis_off()
@@ -143,7 +143,7 @@ def _heat(axes: Any, values: np.ndarray, colours: str, low: float, high: float, 
     """An image with residues from 1 on both axes."""
     n_rows, n_columns = values.shape
     extent = (0.5, n_columns + 0.5, n_rows + 0.5, 0.5)
-    _whole_residues(axes, n_rows, axis="y")
+    whole_residues(axes, n_rows, axis="y")
     return axes.imshow(values, cmap=colours, vmin=low, vmax=high, aspect=aspect, interpolation="nearest", extent=extent)
 
 
@@ -152,7 +152,7 @@ def _colour_bar(figure: Any, axes: Any, image: Any, label: str, *, extend: str) 
     figure.colorbar(image, cax=axes.inset_axes([1.02, 0.0, 0.03, 1.0]), label=label, extend=extend)
 
 
-def _whole_residues(axes: Any, n: int, axis: str = "x") -> None:
+def whole_residues(axes: Any, n: int, axis: str = "x") -> None:
     """Ticks at 1 and at round residue numbers."""
     from matplotlib.ticker import FixedLocator
 

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from evoattn.errors import ConfigError
 
-OURS: Final = ("representations.safetensors", "representations.npz", "run.json", "report.png")
+OURS: Final = ("representations.safetensors", "representations.npz", "run.json", "report.png", "alignment.a3m")
 """Every file that a run writes; only a folder with nothing else in it is ever replaced."""
 
 
@@ -72,6 +72,27 @@ def write_tensors(folder: Path, file_format: str, tensors: Mapping[str, Tensor],
         save_file(ready, path, metadata={"names": json.dumps(list(names)), "query": query, "weights": weights})
         path.chmod(folder.stat().st_mode & 0o666)  # save_file makes it private, whatever the umask says
     return path
+
+
+def refuse_file(path: Path, *, force: bool) -> None:
+    """Raise ConfigError if there is a file of that name and no `force`, if it is something else than a file, or has no folder."""
+    if not path.parent.is_dir():
+        raise ConfigError(f"the output {path} is to stand in a folder that does not exist; make the folder first.")
+    if path.is_dir():
+        raise ConfigError(f"the output {path} is a folder; give the name of a file.")
+    if path.exists() and not force:
+        raise ConfigError(f"the output {path} exists; give another name, or --force to replace it.")
+
+
+@contextmanager
+def new_file(path: Path) -> Iterator[Path]:
+    """A temporary name beside `path`; what was written there takes its place when the body ends, and is removed if the body raises."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}{path.suffix}")
+    try:
+        yield temporary
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
 def write_json(path: Path, record: Mapping[str, Any]) -> None:

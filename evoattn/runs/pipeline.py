@@ -1,6 +1,7 @@
 """From an alignment file to a folder of representations, a report and an account of how they came about."""
 
 from contextlib import ExitStack
+from dataclasses import asdict
 from datetime import UTC, datetime
 from importlib.util import find_spec
 from typing import Any
@@ -10,19 +11,22 @@ import torch
 from torch import Tensor
 
 from evoattn.execution import set_execution
-from evoattn.io import MSA, make_features, read_msa, select_rows
-from evoattn.model import EvoformerTrunk, Representations
+from evoattn.io import MSA, FeatureDraw, draw_features, expand_copies, make_features, write_msa
+from evoattn.io.search import OnProgress
+from evoattn.model import EvoformerTrunk, Recycled, Representations
 from evoattn.primitives import capture_attention
 from evoattn.runs.build import build
 from evoattn.runs.calls import Sizes, attention_calls
 from evoattn.runs.figure import Maps, Report, draw
+from evoattn.runs.inputs import read_input
+from evoattn.runs.memory import refuse_what_cannot_fit
 from evoattn.runs.output import new_folder, refuse_output, write_json, write_tensors
-from evoattn.runs.record import call_record, counted, input_record, model_record, rows_record, warnings
+from evoattn.runs.record import call_record, counted, input_record, model_record, rows_record, settings_record, warnings
 from evoattn.runs.settings import RunSettings
 from evoattn.runs.watch import OnBlock, Stopwatch, peak_memory, versions
 
 
-def run(settings: RunSettings, on_block: OnBlock | None = None) -> dict[str, Any]:
+def run(settings: RunSettings, on_block: OnBlock | None = None, on_search: OnProgress | None = None) -> dict[str, Any]:
     """Run a trunk on an alignment, write the folder `settings.folder`, and return the record that its ``run.json`` holds.
 
     The folder appears when everything in it is written, or not at all.
@@ -30,40 +34,46 @@ def run(settings: RunSettings, on_block: OnBlock | None = None) -> dict[str, Any
     Args:
         settings: what to run.
         on_block: called with (blocks done, blocks in all) as the trunk advances.
+        on_search: called with (done, in all) as a database is searched; the unit is a byte of it.
 
     Raises:
         EvoattnError: the input, the weights, the backend or the output folder is refused; nothing is left behind.
+        MemoryLimitError: the run cannot fit the memory that is free; nothing was computed.
     """
     refuse_output(settings.folder, force=settings.force)
     started = datetime.now(UTC).isoformat(timespec="seconds")
     device, watch = settings.torch_device, Stopwatch(settings.torch_device)
-    with watch.stage("read alignment"):
-        msa = read_msa(settings.input)
+    with watch.stage("read alignment" if settings.database is None else "search database"):
+        found = read_input(settings, on_search)
+    msa = expand_copies(found) if settings.feature_config.copies == "all" else found
     with watch.stage("features"):
-        kept = select_rows(msa, settings.max_seqs)
-        features = make_features(msa, max_seqs=settings.max_seqs, max_extra=settings.max_extra, dtype=settings.torch_dtype)
-    sizes = Sizes(n_seq=kept.n_seq, n_extra=len(features["extra_msa_feat"]), n_res=msa.n_res)
-    calls = attention_calls(settings.config, sizes, dtype=settings.torch_dtype, device=device.type, backend=settings.backend)
+        made = Features(msa, settings)
+    refuse_what_cannot_fit(settings.config, made.sizes, settings.torch_dtype, device)
+    calls = attention_calls(settings.config, made.sizes, dtype=settings.torch_dtype, device=device.type, backend=settings.backend)
     with watch.stage("build model"):
         model, weights = build(settings)
         set_execution(model, backend=settings.backend)
 
     with new_folder(settings.folder, force=settings.force) as folder:
-        moved = {name: feature.to(device) for name, feature in features.items()}
         can_draw = find_spec("matplotlib") is not None
-        out, maps = forward(model, moved, settings.recycles, watch, on_block, looking=can_draw)
-        tensors = _tensors(out, features, msa, settings.save)
+        out, maps = forward(model, made, watch, on_block, looking=can_draw)
+        tensors = _tensors(out, made, settings.save)
+        files = [folder / "alignment.a3m"] if settings.database else []
         with watch.stage("write"):
-            files = [write_tensors(folder, settings.format, tensors, kept.names, msa.query, weights["source"])]
+            if settings.database:
+                write_msa(found, files[0])
+            files.append(write_tensors(folder, settings.format, tensors, made.kept.names, msa.query, weights["source"]))
         if maps is not None:
             with watch.stage("draw report"):
                 seed = weights.get("seed")
-                files.append(draw(folder, Report(msa, kept, out, maps, _title(settings, msa, kept), seed)))
+                files.append(draw(folder, Report(msa, made.kept, out, maps, _title(settings, msa, made.kept), seed)))
         record = {
             "started": started,
             "versions": versions(),
-            "input": input_record(settings, msa),
-            "rows": rows_record(msa, sizes, uses_extra=settings.config.extra is not None),
+            "settings": settings_record(settings),
+            "input": input_record(settings, found),
+            "rows": rows_record(msa, made.draw, settings),
+            "features": {"preset": settings.features, **asdict(settings.feature_config)},
             "model": model_record(settings, model, weights),
             "execution": {
                 "dtype": settings.dtype,
@@ -79,32 +89,61 @@ def run(settings: RunSettings, on_block: OnBlock | None = None) -> dict[str, Any
                 "files": [*(file.name for file in files), "run.json"],
                 "tensors": {name: {"shape": list(x.shape), "dtype": str(x.dtype).removeprefix("torch.")} for name, x in tensors.items()},
             },
-            "warnings": warnings(settings, sizes, weights, tensors, has_report=can_draw),
+            "warnings": warnings(settings, msa, made.sizes, weights, tensors, has_report=can_draw),
         }
         write_json(folder / "run.json", record)
     return record
 
 
+class Features:
+    """The features of each pass: drawn anew where they are drawn, else made once; and what the last pass was given."""
+
+    def __init__(self, msa: MSA, settings: RunSettings) -> None:
+        self.msa, self.passes = msa, settings.recycles + 1
+        self.config, self.seed, self.dtype = settings.feature_config, settings.seed, settings.torch_dtype
+        self.drawn = self.config.sampling == "random" or self.config.masking is not None
+        self.draw = self._draw(settings.recycles)
+        self.kept = msa.take(self.draw.centres, reason="no row of the MSA representation")
+        self.sizes = Sizes(n_seq=len(self.draw.centres), n_extra=len(self.draw.extra), n_res=msa.n_res)
+        self._made: tuple[int, dict[str, Tensor]] | None = None
+
+    def _draw(self, recycle: int) -> FeatureDraw:
+        return draw_features(self.msa, self.config, seed=self.seed, recycle=recycle)
+
+    def of(self, recycle: int) -> dict[str, Tensor]:
+        """The features of one pass, counted from 0."""
+        if self._made is None or (self.drawn and self._made[0] != recycle):
+            draw = self.draw if not self.drawn or recycle == self.passes - 1 else self._draw(recycle)
+            self._made = recycle, make_features(self.msa, self.config, draw=draw, dtype=self.dtype)
+        return self._made[1]
+
+
 def forward(
-    model: EvoformerTrunk, features: dict[str, Tensor], recycles: int, watch: Stopwatch, on_block: OnBlock | None, *, looking: bool
+    model: EvoformerTrunk, made: Features, watch: Stopwatch, on_block: OnBlock | None, *, looking: bool
 ) -> tuple[Representations, Maps | None]:
     """The representations; with `looking` also attention of the last block: of the query's MSA row, and round the middle residue."""
     last = f"evoformer.blocks.{len(model.evoformer.blocks) - 1}"
-    middle = features["target_feat"].shape[-2] // 2
-    with ExitStack() as stack:
-        stack.enter_context(torch.inference_mode())
-        stack.enter_context(watch.blocks(model, recycles + 1, on_block))
-        if looking:
-            row = stack.enter_context(capture_attention(model, layers=[f"{last}.msa_row"]))
-            triangle = stack.enter_context(capture_attention(model, layers=[f"{last}.tri_attn_start"], index=middle))
-        out = model(features, recycles=recycles)
+    middle, device = made.msa.n_res // 2, next(model.parameters()).device
+    previous: Recycled | None = None
+    for recycle in range(made.passes):
+        with watch.stage("features"):
+            features = {name: feature.to(device) for name, feature in made.of(recycle).items()}
+        with ExitStack() as stack:
+            stack.enter_context(torch.inference_mode())
+            stack.enter_context(watch.blocks(model, made.passes, on_block, earlier=recycle))
+            if looking and recycle == made.passes - 1:
+                row = stack.enter_context(capture_attention(model, layers=[f"{last}.msa_row"]))
+                triangle = stack.enter_context(capture_attention(model, layers=[f"{last}.tri_attn_start"], index=middle))
+            out = model(features, previous=previous)
+            previous = Recycled(out.msa[0].clone(), out.pair)
     if not looking:
         return out, None
     return out, Maps(block=last, row=row[f"{last}.msa_row.attn"], triangle=triangle[f"{last}.tri_attn_start.attn"], node=middle)
 
 
-def _tensors(out: Representations, features: dict[str, Tensor], msa: MSA, save: tuple[str, ...]) -> dict[str, Tensor]:
+def _tensors(out: Representations, made: Features, save: tuple[str, ...]) -> dict[str, Tensor]:
     """What is written: the representations asked for, and what is needed to read them."""
+    msa, features = made.msa, made.of(made.passes - 1)
     lengths = msa.chain_lengths or (msa.n_res,)
     return {name: getattr(out, name) for name in save} | {
         "aatype": torch.from_numpy(msa.residues[0].copy()),
@@ -117,4 +156,5 @@ def _tensors(out: Representations, features: dict[str, Tensor], msa: MSA, save: 
 def _title(settings: RunSettings, msa: MSA, kept: MSA) -> str:
     name = msa.names[0] if len(msa.names[0]) <= 40 else msa.names[0][:37] + "..."
     rows = f"{kept.n_seq:,} of {msa.n_seq:,} rows" if kept.n_seq < msa.n_seq else counted(msa.n_seq, "row")
-    return f"{settings.input.name}, query {name}: {rows} × {msa.n_res} residues, {settings.config.evoformer.n_blocks} Evoformer blocks"
+    files = " + ".join(path.name for path in settings.inputs)
+    return f"{files}, query {name}: {rows} × {msa.n_res} residues, {settings.config.evoformer.n_blocks} Evoformer blocks"

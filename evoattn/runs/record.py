@@ -8,37 +8,59 @@ from typing import Any, Final
 import torch
 from torch import Tensor, nn
 
-from evoattn.io import MSA
+from evoattn.io import MSA, FeatureDraw
+from evoattn.io.filters import first_occurrences
 from evoattn.runs.calls import Call, Sizes
 from evoattn.runs.settings import RunSettings
 
 NO_REPORT: Final = "report.png was not drawn, since matplotlib is not installed: pip install 'evoattn[viz]' brings it."
 
 
+def settings_record(settings: RunSettings) -> dict[str, Any]:
+    """All that decides the results; the files themselves stand under "input"."""
+    plain = {name: value for name, value in vars(settings).items() if name not in {"input", "chains", "out", "force"}}
+    plain |= {name: str(value) for name, value in plain.items() if isinstance(value, Path)}
+    return plain | {"save": list(settings.save)}
+
+
+def files_record(settings: RunSettings) -> list[dict[str, str]]:
+    return [{"path": str(path), "sha256": file_sha256(path)} for path in settings.inputs]
+
+
 def input_record(settings: RunSettings, msa: MSA) -> dict[str, Any]:
     return {
-        "path": str(settings.input),
-        "sha256": file_sha256(settings.input),
+        "files": files_record(settings),
+        "database": None if settings.database is None else str(settings.database),
         "format": msa.format,
         "rows": msa.n_seq,
         "columns": msa.n_res,
         "query": {"name": msa.names[0], "letters": msa.query},
         "chain_lengths": list(msa.chain_lengths),
+        "chain_copies": list(msa.chain_copies),
         "account": asdict(msa.account),
     }
 
 
-def rows_record(msa: MSA, sizes: Sizes, *, uses_extra: bool) -> dict[str, Any]:
-    """What becomes of the rows: kept in the MSA representation, fed to the extra-MSA stack, or counted in profiles alone."""
-    kept, extra = sizes.n_seq, sizes.n_extra if uses_extra else 0
-    rest = msa.n_seq - kept - extra
+def rows_record(msa: MSA, draw: FeatureDraw, settings: RunSettings) -> dict[str, Any]:
+    """What becomes of the rows: kept in the MSA representation, fed to the extra-MSA stack, counted in profiles alone, or left out."""
+    features = settings.feature_config
+    kept, extra = len(draw.centres), len(draw.extra) if settings.config.extra is not None else 0
+    repeats = int((~first_occurrences(msa.residues)).sum()) if features.drop_repeats else 0
+    rest = msa.n_seq - repeats - kept - extra
     if kept == msa.n_seq:
         rule = "all rows are kept"
-    else:
+    elif features.sampling == "first":
         rule = f"kept are the query and the next {counted(kept - 1, 'row')} in file order (search tools write the best hits first)"
         rule += f"; {counted(extra, 'row')} after them go to the extra-MSA stack" if extra else ""
-        rule += f"; the last {rest:,} count only in the profiles of the kept rows" if rest else ""
-    return {"kept": kept, "extra": extra, "profile_only": rest, "rule": rule}
+    else:
+        anew = ", anew for each pass" if settings.recycles else ""
+        rule = f"kept are the query and {counted(kept - 1, 'row')} drawn at random (seed {settings.seed}{anew})"
+        rule += f"; {counted(extra, 'row')} of the others, drawn too, go to the extra-MSA stack" if extra else ""
+    rule += f"; the last {rest:,} count only in the profiles of the kept rows" if rest else ""
+    rule += f"; {counted(repeats, 'row')} that repeat an earlier one are left out" if repeats else ""
+    if features.masking is not None:
+        rule += f"; {features.masking.fraction:.0%} of the cells of the kept rows are hidden, as in training"
+    return {"kept": kept, "extra": extra, "profile_only": rest, "repeats": repeats, "rule": rule}
 
 
 def model_record(settings: RunSettings, model: nn.Module, weights: dict[str, Any]) -> dict[str, Any]:
@@ -61,9 +83,17 @@ def call_record(call: Call) -> dict[str, Any]:
     }
 
 
-def warnings(settings: RunSettings, sizes: Sizes, weights: dict[str, Any], tensors: dict[str, Tensor], *, has_report: bool) -> list[str]:
+def warnings(
+    settings: RunSettings, msa: MSA, sizes: Sizes, weights: dict[str, Any], tensors: dict[str, Tensor], *, has_report: bool
+) -> list[str]:
     """What a reader of the results should know."""
     found = list(weights.get("warnings", []))
+    if max(msa.chain_copies, default=1) > 1:
+        copies = ", ".join(map(str, msa.chain_copies))
+        found.append(
+            f"the alignment says how often each chain occurs ({copies}), and the features {settings.features!r} have columns for one copy "
+            "of each; --features af2_model_1 has them for all."
+        )
     for name, tensor in tensors.items():
         if tensor.is_floating_point() and (bad := int((~torch.isfinite(tensor)).sum())):
             hint = "; float16 ends at 65504: try --dtype bf16" if settings.dtype == "fp16" else ""

@@ -1,6 +1,6 @@
 """What a run is asked to do."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -8,12 +8,15 @@ import torch
 
 from evoattn.config import TrunkConfig, preset
 from evoattn.errors import ConfigError
+from evoattn.io import FEATURE_PRESETS, FeatureConfig, feature_preset
 from evoattn.ops import ATTENTION
 
 DTYPES: Final = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16, "fp64": torch.float64}
 DEVICES: Final = ("auto", "cpu", "cuda")
 FORMATS: Final = ("safetensors", "npz")
 REPRESENTATIONS: Final = ("msa", "pair", "single")
+PAIRINGS: Final = ("none", "best", "rank", "row")
+PACKED: Final = (".gz", ".bz2", ".xz", ".zst")
 
 
 def dtype_named(name: str) -> torch.dtype:
@@ -28,14 +31,20 @@ class RunSettings:
     """One run of a trunk on an alignment file.
 
     Attributes:
-        input: the alignment, in any format of :func:`evoattn.read_msa`.
+        input: the alignment, in any format of :func:`evoattn.read_msa`; with `database`, the sequence to search with.
+        chains: as `input`, of the further chains of a complex. pair: how rows of different chains are matched
+            (:func:`evoattn.runs.join_alignments`).
+        msa_format, query, block: see :func:`evoattn.read_msa`; the last two are for a single file.
+        database, iterations, evalue: where homologs are searched, and how (:func:`evoattn.io.search_database`).
         out: the folder to write; by default ``<stem of input>_evoattn`` in the present folder.
         preset: a name in :data:`evoattn.PRESETS`; by default "af2-4", or the whole "af2" with weights.
         blocks: Evoformer blocks, instead of the preset's.
         weights: a ``params_model_*.npz`` of AlphaFold 2; None draws random parameters from `seed`.
-        max_seqs, max_extra: see :func:`evoattn.make_features`. recycles: see :class:`evoattn.EvoformerTrunk`.
+        features: a name in :data:`evoattn.io.FEATURE_PRESETS`. max_seqs, max_extra: rows, instead of those of `features`.
+        recycles: further passes (:class:`evoattn.EvoformerTrunk`); features that are drawn are drawn anew for each.
         dtype: of parameters, features and results: "fp32", "bf16", "fp16" or "fp64". device: "cpu", "cuda", or "auto".
         backend: of every attention: "auto" or a name.
+        seed: of random parameters and of features that are drawn.
         save: which of "msa", "pair" and "single" are written. format: "safetensors" or "npz".
         force: replace an output folder of an earlier run.
 
@@ -44,12 +53,21 @@ class RunSettings:
     """
 
     input: Path
+    chains: tuple[Path, ...] = ()
+    pair: str = "none"
+    msa_format: str = "auto"
+    query: str | None = None
+    block: int | str | None = None
+    database: Path | None = None
+    iterations: int = 1
+    evalue: float = 1e-3
     out: Path | None = None
     preset: str | None = None
     blocks: int | None = None
     weights: Path | None = None
-    max_seqs: int = 128
-    max_extra: int = 1024
+    features: str = "plain"
+    max_seqs: int | None = None
+    max_extra: int | None = None
     recycles: int = 0
     dtype: str = "fp32"
     device: str = "auto"
@@ -61,7 +79,8 @@ class RunSettings:
 
     def __post_init__(self) -> None:
         dtype_named(self.dtype)
-        for name, value, allowed in (("device", self.device, DEVICES), ("format", self.format, FORMATS)):
+        words = ("device", self.device, DEVICES), ("format", self.format, FORMATS), ("pair", self.pair, PAIRINGS)
+        for name, value, allowed in words:
             if value not in allowed:
                 raise ConfigError(f"{name} is {value!r}; allowed are {', '.join(allowed)}.")
         if not self.save or set(self.save) - set(REPRESENTATIONS):
@@ -74,7 +93,36 @@ class RunSettings:
                 raise ConfigError(f"{name} is {number}; it must be at least {least}.")
         if self.backend != "auto":
             ATTENTION.get(self.backend)
-        preset(self.preset_name)
+        if self.chains and not (self.query is None and self.block is None):
+            raise ConfigError("query and block are for a single file; write the alignment that you mean of each file to one of its own.")
+        self._refuse_features()
+
+    def _refuse_features(self) -> None:
+        """Features and trunk must be made for each other: AlphaFold-Multimer's are of other widths, and name the chains."""
+        features, trunk = self.feature_config, self.config
+        width = 22 if features.break_channel else 21
+        if width != trunk.c_target_feat or features.chains == "ids":
+            fitting = ", ".join(name for name, config in FEATURE_PRESETS.items() if config.break_channel and config.chains == "offset")
+            raise ConfigError(
+                f"the features {self.features!r} are not for the trunk {self.preset_name!r}: they have a target_feat of {width} channels "
+                f"and {'chain ids' if features.chains == 'ids' else 'no chain ids'}, and it takes {trunk.c_target_feat} channels and no "
+                f"chain ids. Fitting are {fitting}."
+            )
+
+    @property
+    def inputs(self) -> tuple[Path, ...]:
+        """One file for each chain."""
+        return (self.input, *self.chains)
+
+    @property
+    def feature_config(self) -> FeatureConfig:
+        """The features to make."""
+        of_preset = feature_preset(self.features)
+        return replace(
+            of_preset,
+            max_seqs=of_preset.max_seqs if self.max_seqs is None else self.max_seqs,
+            max_extra=of_preset.max_extra if self.max_extra is None else self.max_extra,
+        )
 
     @property
     def preset_name(self) -> str:
@@ -97,5 +145,10 @@ class RunSettings:
     @property
     def folder(self) -> Path:
         """The absolute path of the output folder."""
-        name = self.input.name.removesuffix(".gz")
-        return (self.out or Path(f"{Path(name).stem}_evoattn")).resolve()
+        stem = "+".join(_stem(path) for path in self.inputs)
+        return (self.out or Path(f"{stem}_evoattn")).resolve()
+
+
+def _stem(path: Path) -> str:
+    path = path.resolve()  # "." has no name
+    return Path(path.stem).stem if path.suffix in PACKED else path.stem

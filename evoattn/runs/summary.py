@@ -23,19 +23,28 @@ def summary(record: dict[str, Any]) -> str:
     ]
     if record["warnings"]:
         sections.append(("Notes", record["warnings"]))
-    return "\n".join(_section(title, lines) for title, lines in sections)
+    return "\n".join(section(title, lines) for title, lines in sections)
 
 
-def _section(title: str, lines: list[str]) -> str:
+def section(title: str, lines: list[str]) -> str:
+    """A title and its lines beside it, wrapped."""
     wrapped = [piece for line in lines for piece in wrap(line, WIDTH - INDENT, break_on_hyphens=False, break_long_words=False)]
     return f"{title:<{INDENT}}" + ("\n" + " " * INDENT).join(wrapped)
 
 
 def _input(source: dict[str, Any]) -> list[str]:
-    account = source["account"]
     size = f"{counted(source['rows'], 'row')} x {counted(source['columns'], 'column')}"
-    lines = [f"{source['path']} ({source['format']}): {size}, query {source['query']['name']!r}"]
-    lines += [f"rows dropped, {reason}: {count:,}" for reason, count in account["dropped"].items()]
+    paths = " + ".join(file["path"] for file in source["files"])
+    lines = [f"{paths} ({source['format']}): {size}, query {source['query']['name']!r}"]
+    if source["chain_lengths"]:
+        chains = zip(source["chain_lengths"], source["chain_copies"], strict=True)
+        lines.append("chains: " + ", ".join(f"{length:,} residues" + (f" x{copies}" if copies > 1 else "") for length, copies in chains))
+    return [*lines, *account_lines(source["account"])]
+
+
+def account_lines(account: dict[str, Any]) -> list[str]:
+    """What became of rows and letters, one sentence each; nothing where all of them were kept as they stood."""
+    lines = [f"rows dropped, {reason}: {count:,}" for reason, count in account["dropped"].items()]
     if account["mapped"]:
         lines.append("letters read as another: " + ", ".join(f"{letter} x{count}" for letter, count in account["mapped"].items()))
     return [*lines, *account["notes"]]

@@ -40,12 +40,13 @@ class Stopwatch:
         self.add(name, self.now() - start)
 
     @contextmanager
-    def blocks(self, model: EvoformerTrunk, passes: int, on_block: OnBlock | None) -> Iterator[None]:
-        """While the body runs `model`: report every block as it ends, and add up the time of each stack. No forward knows of it."""
+    def blocks(self, model: EvoformerTrunk, passes: int, on_block: OnBlock | None, *, earlier: int = 0) -> Iterator[None]:
+        """While the body runs one of `passes` through `model`, `earlier` ones being done: report every block as it ends, and add up the
+        time of each stack. No forward knows of it."""
         found = {module: name.split(".")[0] for name, module in model.named_modules() if isinstance(module, EvoformerBlock)}
-        total, done, last = len(found) * passes, 0, self.now()
-        if on_block:
-            on_block(0, total)
+        total, done, last = len(found) * passes, len(found) * earlier, self.now()
+        if on_block and not earlier:
+            on_block(done, total)
 
         def ended(module: nn.Module, *_: Any) -> None:
             nonlocal done, last

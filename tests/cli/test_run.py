@@ -41,7 +41,7 @@ def test_the_record_says_what_was_done(work: Path) -> None:
     source = record["input"]
     assert (source["format"], source["rows"], source["columns"]) == ("a3m", 4, 14)
     assert source["query"] == {"name": "query", "letters": "MKVAWCDEFGHIKL"}
-    assert source["sha256"] == hashlib.sha256(FAMILY.read_bytes()).hexdigest()
+    assert source["files"] == [{"path": str(FAMILY), "sha256": hashlib.sha256(FAMILY.read_bytes()).hexdigest()}]
     assert source["account"] == {"rows_in": 4, "rows_kept": 4, "dropped": {}, "mapped": {"B": 1}, "notes": []}
     assert (record["rows"]["kept"], record["rows"]["extra"], record["rows"]["profile_only"]) == (2, 1, 1)
     assert record["model"]["config"]["evoformer"]["n_blocks"] == 3
