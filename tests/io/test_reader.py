@@ -137,7 +137,7 @@ def test_wrong_number_of_columns_names_the_row(read) -> None:
 def test_unaligned_sequences_are_refused(read) -> None:
     with pytest.raises(
         MSAError,
-        match=r"row 2 \('b'\): has 6 columns, expected 4.*not aligned: align them first, give only one, or read them with read_seq",
+        match=r"row 2 \('b'\): has 6 columns, expected 4.*not aligned: align them first.*, give only one, or read them with read_seq",
     ):
         read(">a\nMKVL\n>b\nMKVLWW\n")
 
