@@ -1,6 +1,7 @@
 """From the text of rows to columns and inserted letters, and from those to codes, for a few rows at a time."""
 
 from dataclasses import dataclass
+from string import ascii_lowercase
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -11,6 +12,7 @@ from evoattn.io.residues import GAP, INVALID, PROTEIN, Alphabet
 Text = UInt8[np.ndarray, " _"]
 
 _COLUMN, _INSERTED, _NOTHING, _REFUSED = range(4)
+LOWER_CASE: Final = ascii_lowercase.encode()
 _LOWER: Final = slice(ord("a"), ord("z") + 1)
 
 

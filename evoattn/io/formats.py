@@ -23,7 +23,7 @@ _UPPER_ROW: Final = re.compile(rb"[A-Z.*-]+")
 
 _NOT_ALIGNMENTS: Final = (
     (re.compile(rb"data_\S*\s*$|loop_|_\w+\."), "an mmCIF structure", "Extract the sequence, or the alignment it was made from"),
-    (re.compile(rb"(HEADER|ATOM  |HETATM|CRYST1|REMARK|MODEL |TITLE |COMPND|EXPDTA|SEQRES)"), "a PDB structure", "Extract its sequence"),
+    (re.compile(rb"(HEADER|ATOM|HETATM|CRYST1|REMARK|MODEL|TITLE|COMPND|EXPDTA|SEQRES)\s"), "a PDB structure", "Extract its sequence"),
     (re.compile(rb"ID   "), "a UniProt or EMBL flat file", "Save the entry as FASTA"),
     (re.compile(rb"LOCUS  "), "a GenBank flat file", "Save the entry as FASTA"),
     (re.compile(rb"#NEXUS", re.I), "a NEXUS file", "Convert it to FASTA, for example with Bio.AlignIO"),

@@ -169,6 +169,10 @@ class MSA:
             raise MSAError(
                 f"insertions are left of columns 0..{n_res}, and at {n_res} after the last; got {self.insertions.columns.max()}."
             )
+        if self.unusual is not None and (self.unusual.n_seq != n_seq or (self.unusual.columns >= n_res).any()):
+            raise MSAError(f"the unusual letters do not fit residues of shape {(n_seq, n_res)}; give None if they are not known.")
+        if self.tabbed is not None and len(self.tabbed) != n_seq:
+            raise MSAError(f"tabbed has {len(self.tabbed)} entries for {n_seq} rows.")
         if self.alphabet not in ALPHABETS:
             raise MSAError(f"alphabet is {self.alphabet!r}; allowed are {', '.join(ALPHABETS)}.")
         low, high = (0, 22) if self.alphabet == "protein" else (GAP, 30)
