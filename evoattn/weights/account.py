@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 import torch
@@ -68,8 +68,10 @@ class Match:
     findings: tuple[str, ...]
 
 
-def match(model: nn.Module, rules: Iterable[Rule], shapes: Shapes, claimed: str, family: Family, taken: str = "") -> Match:
-    """Compare the model's parameters with arrays of these shapes; those whose name begins with `claimed` are meant for the model."""
+def match(
+    model: nn.Module, rules: Iterable[Rule], shapes: Shapes, claimed: Callable[[str], bool], family: Family, taken: str = ""
+) -> Match:
+    """Compare the model's parameters with arrays of these shapes; those whose name is `claimed` are meant for the model."""
     by_name = {rule.name: rule for rule in rules}
     needed = {source for rule in by_name.values() for source in rule.sources if source in shapes}
     arrays = {source: torch.empty(shapes[source], device="meta") for source in needed}
@@ -94,7 +96,7 @@ def match(model: nn.Module, rules: Iterable[Rule], shapes: Shapes, claimed: str,
         wrong_shape.append(_wrong_shape(rule, parameter, shapes))
         if _fits_transposed(rule, parameter, arrays):
             transposed.append(rule.sources[0])
-    claimed_names = {name for name in shapes if name.startswith(claimed)}
+    claimed_names = set(filter(claimed, shapes))
     partly = {name: len(read) for name, read in layers.items() if None not in read and len(read) < shapes[name][0]}
     loose = sorted(claimed_names - layers.keys())
     outside = tuple(sorted(shapes.keys() - layers.keys() - claimed_names))

@@ -4,13 +4,14 @@ A record is five little-endian int32 (bytes of scope, name and dtype; number of 
 the axes as int32, and the data in C order (google-deepmind/alphafold3, ``model/params.py``). We call its array ``<scope>//<name>``.
 """
 
+import io
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
-from typing import IO
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -32,7 +33,7 @@ class Header:
 
 
 @contextmanager
-def opened(path: Path) -> Iterator[IO[bytes]]:
+def opened(path: Path) -> Iterator[io.BufferedIOBase]:
     """The records, decompressed on the way."""
     with path.open("rb") as file:
         compressed = file.read(4) == ZSTD_MAGIC
@@ -40,13 +41,10 @@ def opened(path: Path) -> Iterator[IO[bytes]]:
         if not compressed:
             yield file
             return
-        try:
-            import zstandard  # optional: the extra `weights`
-        except ImportError:
-            raise WeightsError(f"{path} is compressed with zstandard; to read it, pip install 'evoattn[weights]' (or zstandard).") from None
+        zstandard = _zstandard(path)
         try:
             with zstandard.ZstdDecompressor().stream_reader(file, read_across_frames=True) as stream:
-                yield stream
+                yield io.BufferedReader(stream, CHUNK)
         except zstandard.ZstdError as error:
             raise ValueError(f"zstandard: {error}") from error
 
@@ -74,7 +72,29 @@ def tensors(path: Path, names: set[str]) -> Iterator[tuple[str, Tensor]]:
                 yield header.name, flat.reshape(header.shape)
 
 
-def _header(stream: IO[bytes]) -> Header | None:
+def write(path: Path, arrays: Iterable[tuple[str, Tensor]], *, compressed: bool) -> None:
+    """Write arrays called ``<scope>//<name>`` as records. Raises WeightsError if zstandard is needed and not there."""
+    with path.open("wb") as file:
+        stream = _zstandard(path).ZstdCompressor().stream_writer(file, closefd=False) if compressed else file
+        for name, array in arrays:
+            words = [*(part.encode("utf-8") for part in name.rsplit("//", 1)), str(array.dtype).removeprefix("torch.").encode("utf-8")]
+            data = array.contiguous().reshape(-1).view(torch.uint8).numpy()
+            lengths = struct.pack("<5i", *map(len, words), array.dim(), data.size)
+            stream.write(lengths + b"".join(words) + struct.pack(f"<{array.dim()}i", *array.shape))
+            stream.write(data.data)
+        if compressed:
+            stream.close()
+
+
+def _zstandard(path: Path) -> Any:
+    try:
+        import zstandard  # optional: the extra `weights`
+    except ImportError:
+        raise WeightsError(f"{path} is compressed with zstandard; for that, pip install 'evoattn[weights]' (or zstandard).") from None
+    return zstandard
+
+
+def _header(stream: io.BufferedIOBase) -> Header | None:
     first = stream.read(1)
     if not first:
         return None
@@ -96,11 +116,11 @@ def _dtype(header: Header) -> torch.dtype:
     return found
 
 
-def _exactly(stream: IO[bytes], size: int, what: str) -> bytearray:
+def _exactly(stream: io.BufferedIOBase, size: int, what: str) -> bytearray:
     data = bytearray(size)
     free = memoryview(data)
     while free:
-        got = stream.readinto(free)  # type: ignore[attr-defined]
+        got = stream.readinto(free)
         if not got:
             raise ValueError(f"the file ends in the middle of {what}")
         free = free[got:]

@@ -20,6 +20,7 @@ from evoattn.blocks import (
     TriangleAttention,
     TriangleMultiplication,
 )
+from evoattn.config import PROFILES, EvoformerConfig, TrunkConfig
 from evoattn.errors import WeightsError
 from evoattn.model import EvoformerTrunk
 from evoattn.primitives import GlobalGatedAttention, MultiHeadAttention
@@ -188,6 +189,44 @@ def recognise(shapes: Shapes) -> list[str]:
     return ["monomer"] if any("/pair_activiations//" in name for name in shapes) else ["monomer", "multimer_v1_v2"]
 
 
+def stack_config(shapes: Shapes, scope: str, version: str, c_s: int | None) -> EvoformerConfig:
+    """The config of the stack whose blocks are below `scope`, read off its arrays."""
+
+    def sizes(name: str) -> tuple[int, ...]:
+        return shapes[f"{scope}/{name}"]
+
+    extra = any(name.startswith(f"{scope}/msa_column_global_attention/") for name in shapes)
+    column = "msa_column_global_attention" if extra else "msa_column_attention"
+    n_blocks, c_m, row_heads, _ = sizes("msa_row_attention_with_pair_bias/attention//query_w")
+    _, c_z, start_heads, _ = sizes("triangle_attention_starting_node/attention//query_w")
+    return EvoformerConfig(
+        n_blocks=n_blocks, c_m=c_m, c_z=c_z, c_s=c_s, n_head_msa_row=row_heads,
+        n_head_msa_column=sizes(f"{column}/attention//query_w")[2], n_head_tri_start=start_heads,
+        n_head_tri_end=sizes("triangle_attention_ending_node/attention//query_w")[2],
+        c_hidden_mul=sizes("triangle_multiplication_outgoing/output_projection//weights")[1],
+        c_hidden_opm=sizes("outer_product_mean/left_projection//weights")[2],
+        msa_transition_n=sizes("msa_transition/transition1//weights")[2] // c_m,
+        pair_transition_n=sizes("pair_transition/transition1//weights")[2] // c_z,
+        msa_column="global" if extra else "attention", profile=PROFILES[FAMILY.versions[version]],
+    )  # fmt: skip
+
+
+def build(shapes: Shapes, version: str) -> nn.Module:
+    """The trunk that a file fills; of multimer, whose embedding is another, the Evoformer."""
+    evoformer = stack_config(shapes, f"{TRUNK}/evoformer_iteration", version, shapes[f"{TRUNK}/single_activations//weights"][1])
+    if version != "monomer":
+        return EvoformerStack(evoformer)
+    return EvoformerTrunk(
+        TrunkConfig(
+            evoformer=evoformer, extra=stack_config(shapes, f"{TRUNK}/extra_msa_stack", version, None),
+            c_target_feat=shapes[f"{TRUNK}/preprocess_1d//weights"][0], c_msa_feat=shapes[f"{TRUNK}/preprocess_msa//weights"][0],
+            c_extra_feat=shapes[f"{TRUNK}/extra_msa_activations//weights"][0],
+            max_relative=shapes[f"{TRUNK}/pair_activiations//weights"][0] // 2,
+            recycle_bins=shapes[f"{TRUNK}/prev_pos_linear//weights"][0],
+        )
+    )  # fmt: skip
+
+
 FAMILY = Family(
     name="alphafold2",
     title="AlphaFold 2",
@@ -196,6 +235,7 @@ FAMILY = Family(
     recognise=recognise,
     scopes={nn.Module: TRUNK},
     claims=claims,
+    build=build,
     out_of_scope={
         "alphafold/alphafold_iteration/structure_module": "structure module",
         "alphafold/alphafold_iteration/": "output heads",

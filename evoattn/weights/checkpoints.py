@@ -6,7 +6,7 @@ refuse them. Here every foreign name is replaced by a class that takes whatever 
 
 import re
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from pickle import UnpicklingError
 from typing import Any
@@ -24,6 +24,7 @@ OUTER = ("module.", "model.")
 AVERAGES = ("ema", "ema_state_dict", "model_ema", "ema_model")
 PLAIN = ("state_dict", "model_state_dict", "model", "module")
 DEPTH = 3
+UNPICKLER = re.compile(r"^\W*(?:WeightsUnpickler error: )?((?:Trying to|Unsupported|Can only|Only) .*)", re.MULTILINE)
 UNKNOWN_GLOBAL = re.compile(r"Unsupported global: GLOBAL (\S+) was not")
 
 
@@ -52,9 +53,11 @@ def read(path: Path) -> Mapping[str, Any]:
         WeightsError: it is damaged, not a mapping, or a TorchScript archive.
     """
     try:
-        content = _load_zip(path) if is_zipfile(path) else _load_legacy(path)
+        with _trusting_nothing():
+            content = _load_zip(path) if is_zipfile(path) else _load_legacy(path)
     except (OSError, EOFError, ValueError, RuntimeError, UnpicklingError, KeyError, IndexError, TypeError, AttributeError) as error:
-        reason = str(error).splitlines()[-1] if str(error) else type(error).__name__
+        found = UNPICKLER.search(str(error))
+        reason = found[1] if found else str(error).split("\n")[0] or type(error).__name__
         raise WeightsError(
             f"{path} cannot be read as a torch checkpoint: {reason}. If it was cut short or changed on its way, get it again; "
             "if it is whole, load it where it was made, and save its state_dict() alone with torch.save."
@@ -83,15 +86,18 @@ def _load_legacy(path: Path) -> Any:
             names += [found[1], f"builtins.{found[1]}"]  # torch leaves out "builtins." in its message
 
 
+def _inert(names: list[str]) -> AbstractContextManager[None]:
+    """Within, torch takes these names for ours."""
+    return serialization.safe_globals([(_empty_dict if name == "collections.defaultdict" else Inert, name) for name in names])
+
+
 @contextmanager
-def _inert(names: list[str]) -> Iterator[None]:
-    """Within, torch takes these names for ours, and trusts no other: not even those that the user has declared safe."""
+def _trusting_nothing() -> Iterator[None]:
+    """Within, not even what the user has declared safe is used."""
     trusted = serialization.get_safe_globals()
     serialization.clear_safe_globals()
     try:
-        stubs: list[Any] = [(_empty_dict if name == "collections.defaultdict" else Inert, name) for name in names]
-        with serialization.safe_globals(stubs):
-            yield
+        yield
     finally:
         serialization.clear_safe_globals()
         serialization.add_safe_globals(trusted)

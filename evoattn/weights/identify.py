@@ -61,8 +61,8 @@ def recorded(source: Source) -> Identity | None:
     return Identity(family.name, version, PROFILES[family.versions[version]])
 
 
-def decide(source: Source, model: nn.Module, family: str | None, version: str | None) -> Identity:
-    """The one family and version to load, and a model that computes as they do.
+def decide(source: Source, model: nn.Module | None, family: str | None, version: str | None) -> Identity:
+    """The one family and version to load, into a model that computes as they do; or into one that is still to be built.
 
     Raises:
         WeightsError: names cannot tell and nothing was said; what was said is not what the names say; the profiles differ.
@@ -72,11 +72,13 @@ def decide(source: Source, model: nn.Module, family: str | None, version: str | 
         answers = _of_version(source, answers, version)
     fitting = {(answer.family, answer.profile.name): answer for answer in answers}
     switches = {name for answer in fitting.values() for name in answer.profile.differences(answers[0].profile)}
-    if len({answer.family for answer in answers}) > 1 or (switches and any(True for _ in _profiles(model))):
+    matter = switches and (model is None or any(True for _ in _profiles(model)))  # a block by itself has no switches that are compared
+    if matter or len({answer.family for answer in answers}) > 1:
         choices = "; ".join(f"family={answer.family!r}, version={answer.version!r}" for answer in answers)
         differ = f" They differ in {', '.join(sorted(switches))}, and the wrong one loads without a sign." if switches else ""
         raise WeightsError(f"the names in {source.name} do not tell which of these it is: {choices}.{differ} Say which.")
-    check_profile(model, answers[0])
+    if model is not None:
+        check_profile(model, answers[0])
     return answers[0]
 
 

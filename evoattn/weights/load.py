@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from evoattn.errors import WeightsError
+from evoattn.weights import canonical
 from evoattn.weights.account import Account, Match, match, shown
-from evoattn.weights.canonical import canonical_table
 from evoattn.weights.families import FAMILIES
 from evoattn.weights.identify import decide, recorded
 from evoattn.weights.sources import Source, open_source
@@ -52,12 +52,16 @@ def load_weights(
     identity = decide(opened, model, family, version)
     its_family = FAMILIES[identity.family]
     if recorded(opened):
-        scope, rules = canonical_table(model, opened, scope)
-        claimed = f"{scope}." if scope else ""
+        scope = canonical.place(model, opened) if scope is None else scope
+        rules, claimed = canonical.table(model, scope), canonical.claims(scope)
     else:
         scope = its_family.scope(model) if scope is None else scope
         rules, claimed = its_family.table(model, scope, opened.shapes), its_family.claims(model, scope)
-    found = match(model, rules, opened.shapes, claimed, its_family, opened.taken)
+
+    def meant(name: str) -> bool:
+        return name.startswith(claimed) and not name.startswith(canonical.KEPT)
+
+    found = match(model, rules, opened.shapes, meant, its_family, opened.taken)
     _refuse(model, found, opened, scope, strict)
     opened.check(found.account.used)
     return replace(found.account, zero=tuple(_copy(model, found.rules, opened)))

@@ -65,9 +65,9 @@ def open_source(source: "Source | str | Path | Arrays", entry: str | None = None
         raise WeightsError(f"there is no file {path}; give the path of a parameter file ({KINDS}), e.g. a params_model_*.npz.") from None
     except OSError as error:
         raise WeightsError(f"{path} cannot be read ({error}); give the path of a parameter file ({KINDS}).") from error
-    if head.startswith(b"PK"):
-        return _open_zip(path, entry)
-    if head.startswith(b"\x80"):  # a pickle: how torch saved until release 1.6
+    if head.startswith(b"PK") and not _is_checkpoint(path):
+        return _open_npz(path)
+    if head.startswith((b"PK", b"\x80")):  # the latter a bare pickle: how torch saved until release 1.6
         return _from_mapping(str(path), "torch checkpoint", checkpoints.read(path), entry)
     if head.startswith(af3_records.ZSTD_MAGIC) or path.name.endswith(".bin"):
         return _open_records(path)
@@ -79,12 +79,19 @@ def open_source(source: "Source | str | Path | Arrays", entry: str | None = None
     raise WeightsError(f"{path} cannot be read as parameters: {what}; give one of: {KINDS}.")
 
 
-def _open_zip(path: Path, entry: str | None) -> Source:
+def _is_checkpoint(path: Path) -> bool:
+    """Whether a file is a zip archive of torch.save, and not an npz."""
+    try:
+        with ZipFile(path) as archive:
+            return any(name.endswith("/data.pkl") for name in archive.namelist())
+    except (OSError, BadZipFile) as error:
+        raise WeightsError(f"{path} cannot be read as an npz or a torch checkpoint: {_damage(error)}") from error
+
+
+def _open_npz(path: Path) -> Source:
     try:
         with ZipFile(path) as archive:
             names = archive.namelist()
-            if any(name.endswith("/data.pkl") for name in names):
-                return _from_mapping(str(path), "torch checkpoint", checkpoints.read(path), entry)
             if strangers := [name for name in names if not name.endswith(".npy")]:
                 raise ValueError(f"its entry {strangers[0]} is no array")
             headers = {name.removesuffix(".npy"): _npy_header(archive, name) for name in names}
@@ -130,18 +137,16 @@ def _open_safetensors(path: Path) -> Source:
     from safetensors import SafetensorError, safe_open  # here: importing evoattn loads torch alone
 
     try:
-        with safe_open(path, framework="pt") as file:
-            slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
-            shapes = {name: tuple(part.get_shape()) for name, part in slices.items()}
-            dtypes = {name: part.get_dtype() for name, part in slices.items()}
-            metadata = file.metadata() or {}
+        file = safe_open(path, framework="pt")  # open, and mapped, for as long as somebody may read
+        slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
+        shapes = {name: tuple(part.get_shape()) for name, part in slices.items()}
+        dtypes = {name: part.get_dtype() for name, part in slices.items()}
+        metadata = file.metadata() or {}
     except (SafetensorError, OSError) as error:
         raise WeightsError(f"{path} cannot be read as safetensors: {_damage(error)}") from error
 
     def read(wanted: Iterable[str]) -> Iterator[tuple[str, Tensor]]:
-        with safe_open(path, framework="pt") as file:
-            for name in wanted:
-                yield name, file.get_tensor(name)
+        return ((name, file.get_tensor(name)) for name in wanted)
 
     return Source(str(path), "safetensors", shapes, dtypes, read, metadata=metadata)
 
