@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from evoattn.blocks.slices import take_part
+from evoattn.blocks.slices import by_rows, take_part
 from evoattn.errors import ConfigError
 from evoattn.execution import positions_per_slice
 from evoattn.ops import hide_nonfinite, outer_product_mean
@@ -52,11 +52,17 @@ class OuterProductMean(nn.Module):
     ) -> Float[Tensor, "*batch n n c_z"]:
         check_features("OuterProductMean", "m", m, ["N_seq", "N_res", "c_m"], self.c_m)
         check_mask("OuterProductMean", "msa_mask", msa_mask, m.shape[:-1], ["N_seq", "N_res"])
-        return self._mean(*self._operands(m, msa_mask))
+        a, b = self._operands(m, msa_mask)
+        return self._mean(a, b, self._count(m, msa_mask))
 
     def prepare(self, z: Tensor, m: Tensor, msa_mask: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
         """a, b and the count; z is what will be updated, and is not read."""
-        return self._operands(m, msa_mask)
+
+        def operands(rows: Tensor, part: slice) -> Tensor:
+            return torch.cat(self._operands(rows, None if msa_mask is None else take_part(msa_mask, part, -2)), dim=-1)
+
+        a, b = by_rows(operands, m).chunk(2, dim=-1)
+        return a, b, self._count(m, msa_mask)
 
     def delta(self, z: Tensor, part: slice, context: tuple[Tensor, Tensor, Tensor]) -> Tensor:
         a, b, count = context
@@ -66,19 +72,22 @@ class OuterProductMean(nn.Module):
         outer, wide = self.out.weight.shape[1], torch.promote_types(z.dtype, torch.float32).itemsize
         return positions_per_slice(z, self.slices) * (2 * outer + 2 * z.shape[-1]) * wide
 
-    def _operands(self, m: Tensor, msa_mask: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
-        """The two projections [*batch, s, n, c], 0 where masked, and what to divide by [*batch, n, n]."""
+    def _operands(self, m: Tensor, msa_mask: Tensor | None) -> tuple[Tensor, Tensor]:
+        """The two projections of all sequences or some, [*batch, s, n, c], 0 where masked."""
         x = self.norm(hide_nonfinite(m, msa_mask))
         a, b = self.left(x), self.right(x)
-        accumulate = torch.promote_types(x.dtype, torch.float32)
+        return (a, b) if msa_mask is None else (a.masked_fill(~msa_mask.unsqueeze(-1), 0.0), b.masked_fill(~msa_mask.unsqueeze(-1), 0.0))
+
+    def _count(self, m: Tensor, msa_mask: Tensor | None) -> Tensor:
+        """What to divide by, [*batch, n, n]: made of the number of sequences that have both residues."""
+        accumulate = torch.promote_types(m.dtype, torch.float32)
         if msa_mask is None:
             *batch, n_seq, n_res, _ = m.shape
             count = torch.full((), n_seq, dtype=accumulate, device=m.device).expand(*batch, n_res, n_res)
         else:
-            a, b = (y.masked_fill(~msa_mask.unsqueeze(-1), 0.0) for y in (a, b))
             present = msa_mask.to(accumulate)
             count = present.mT @ present
-        return a, b, count + self.eps if self.divides_bias else count.clamp(min=1)
+        return count + self.eps if self.divides_bias else count.clamp(min=1)
 
     def _mean(self, a: Tensor, b: Tensor, count: Tensor) -> Tensor:
         if self.divides_bias:
