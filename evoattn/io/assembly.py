@@ -42,7 +42,7 @@ def alignment_of(rows: Rows, kind: str, alphabet: str, anchor: str, quirks: list
     note_query(rows, kind, q, own, kept, anchor, notes)
     del own, text
 
-    cells, insertions, unusual = _encode(rows, kinds, kept, table, q)
+    cells, insertions, unusual = _encode(rows, kinds, kept, table, q, notes)
     del rows.text[cells:]
     residues = np.frombuffer(rows.text, dtype=np.uint8).reshape(len(lengths), -1)
     note_rows(rows, residues, insertions, notes)
@@ -224,7 +224,7 @@ class _Growing:
 
 
 def _encode(
-    rows: Rows, kinds: layout.Kinds, kept: Bool[np.ndarray, " w"], alphabet: Alphabet, q: int
+    rows: Rows, kinds: layout.Kinds, kept: Bool[np.ndarray, " w"], alphabet: Alphabet, q: int, notes: Counter[str]
 ) -> tuple[int, SparseLetters, SparseLetters]:
     """Write the codes of the kept columns over the text of the rows, which is never shorter; return how many there are.
 
@@ -242,7 +242,9 @@ def _encode(
         if not all_kept:
             part = layout.keep(part, kept)
         n_rows = some.stop - some.start
-        part.letter[part.letter == ord("*")] = ord("X")  # what stands between columns is lower case in a3m, and '*' has none
+        stars = part.letter == ord("*")
+        part.letter[stars] = ord("X")  # what stands between columns is lower case in a3m, and '*' has none
+        notes["'*' among the insertions (read as X)"] += int(stars.sum())
         insertions.add(some.start, n_rows, part.row, part.column, part.letter)
         characters = part.characters.reshape(-1)
         odd = np.flatnonzero(layout.look_up(is_unusual, characters))

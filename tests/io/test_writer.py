@@ -84,8 +84,8 @@ def test_it_reads_back_as_the_same_alignment(tmp_path: Path, kind: str) -> None:
 @pytest.mark.parametrize(
     "file",
     [
-        "families/par3_4i6p/bfd_uniclust_hits.a3m",
-        "families/xylanase_6kwc/mgnify_hits.sto",
+        "formats/a3m/T1001.a3m",
+        "formats/stockholm/LuxC.hmmalign.sto",
         "formats/clustal/opuntia.aln",
         "formats/selex/msa_Cys_knot.slx",
         "formats/a3m/rna_9gmw_2.a3m",
