@@ -65,7 +65,7 @@ class Profile:
         opm_norm: of the outer product mean, with o the sum over the n sequences that have both residues: "sum and bias" is
             (W o + b) / (n + 1e-3), "sum" is W o / max(n, 1) + b (Boltz, RosettaFold 3).
         opm_proj_bias: biases in the two projections of the outer product mean.
-        transition: "relu", with biases, or "swiglu", without.
+        transition: "relu" or "gelu" (MSA Transformer), with biases, or "swiglu", without.
         mask_transition: the update of a transition is 0 at masked positions: nowhere ("none"), in all of them (OpenFold3), or in the MSA
             transition of the extra-MSA stack (OpenFold).
         triangle_attn_bias: biases of gate and output in triangle attention. triangle_mul_bias: of all layers of triangle multiplication.
@@ -88,7 +88,7 @@ class Profile:
     starting_mask: Literal["ik", "ki"] = "ik"
     opm_norm: Literal["sum and bias", "sum"] = "sum and bias"
     opm_proj_bias: bool = True
-    transition: Literal["relu", "swiglu"] = "relu"
+    transition: Literal["relu", "gelu", "swiglu"] = "relu"
     mask_transition: Literal["none", "all", "extra_msa"] = "none"
     triangle_attn_bias: bool = True
     triangle_mul_bias: bool = True
@@ -143,7 +143,7 @@ PROFILES: dict[str, Profile] = {
             "esmfold", msa_op="none", single_q_bias=False, single_bias=True, dropout_row="columns", dropout_column="rows",
             dropout_mul_in="column", residues="esm", deletions="none",
         ),
-        Profile("msa_transformer", msa_op="tied_row_column", residues="esm", deletions="none"),
+        Profile("msa_transformer", msa_op="tied_row_column", transition="gelu", residues="esm", deletions="none"),
     )
 }  # fmt: skip
 """The profiles of published systems. OpenFold3 transposed the bias of the ending node between its versions: "openfold3" is the form before
@@ -321,6 +321,81 @@ class MSAModuleConfig(PairConfig):
             )
         if self.c_msa_feat is not None:
             check_sizes(self, "c_msa_feat", "c_single_inputs")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ESMFoldConfig(PairConfig):
+    """The trunk of ESMFold (Lin et al. 2023; defaults are those of its published models).
+
+    Attributes (besides those of :class:`PairConfig`):
+        c_s: channels of the sequence representation.
+        n_head_single: heads of the attention along it. c_head_single: width of such a head; None divides c_s among the heads.
+        single_transition_n: how many times wider the hidden layer of the single transition is.
+        max_relative: residue offsets beyond it share one encoding.
+        recycle_bins, recycle_min, recycle_max: bins of the recycled C-beta distances, and the first and last boundary, in Angstrom.
+    """
+
+    c_s: int = 1024
+    n_head_single: int = 32
+    c_head_single: int | None = None
+    single_transition_n: int = 4
+    dropout_pair: float = 0.0
+    max_relative: int = 32
+    recycle_bins: int = 15
+    recycle_min: float = 3.375
+    recycle_max: float = 21.375
+    profile: Profile = PROFILES["esmfold"]
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_sizes(self, "c_s", "single_transition_n")
+        check_sizes(self, "max_relative", least=0)
+        check_sizes(self, "recycle_bins", least=2)
+        self.check_attention("c_s", "c_head_single", "n_head_single")
+        if self.c_z % 2:
+            raise ConfigError(f"ESMFoldConfig: c_z is {self.c_z}; it must be even: one half is of products, one of differences.")
+        if not 0.0 <= self.recycle_min < self.recycle_max:
+            raise ConfigError(
+                f"ESMFoldConfig: recycle_min is {self.recycle_min!r} and recycle_max {self.recycle_max!r}; "
+                "they are distances in Angstrom, the first below the second."
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class MSATransformerConfig:
+    """The MSA Transformer (Rao et al. 2021; defaults are those of esm_msa1b_t12_100M_UR50S).
+
+    Attributes:
+        n_blocks: blocks, each with its own parameters. c_m: channels. n_head: heads of both attentions, of width c_m / n_head.
+        c_hidden_transition: hidden channels of the transition.
+        dropout: rate in training, of the updates.
+        max_seqs, max_positions: rows, and columns with the first token, that have an encoding.
+        c_row_position: width of the encoding of a row; 1 in the first release, esm_msa1_t12_100M_UR50S.
+        profile: what published systems do differently; rows are tied in every MSA Transformer.
+    """
+
+    n_blocks: int = 12
+    c_m: int = 768
+    n_head: int = 12
+    c_hidden_transition: int = 3072
+    dropout: float = 0.1
+    max_seqs: int = 1024
+    max_positions: int = 1024
+    c_row_position: int = 768
+    profile: Profile = PROFILES["msa_transformer"]
+
+    def __post_init__(self) -> None:
+        check_sizes(self, "n_blocks", least=0)
+        check_sizes(self, "c_m", "n_head", "c_hidden_transition", "max_seqs", "max_positions")
+        check_heads("MSATransformerConfig", "c_m", self.c_m, "n_head", self.n_head)
+        if not 0.0 <= self.dropout < 1.0:
+            raise ConfigError(f"MSATransformerConfig: dropout is {self.dropout!r}; it must be at least 0 and below 1.")
+        if self.c_row_position not in (1, self.c_m):
+            raise ConfigError(f"MSATransformerConfig: c_row_position is {self.c_row_position!r}; allowed are c_m = {self.c_m} and 1.")
+        if not isinstance(self.profile, Profile) or self.profile.msa_op != "tied_row_column":
+            raise ConfigError(
+                f"MSATransformerConfig: profile is {self.profile!r}; its msa_op must be 'tied_row_column': give profile('msa_transformer')."
+            )
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,6 @@
 """One residual update of a paper each: x -> delta. The stacks add them up."""
 
+from evoattn.blocks.esm import SequenceToPair, TiedRowAttention
 from evoattn.blocks.msa import MSAColumnAttention, MSAGlobalColumnAttention, MSARowAttention, MSATransition
 from evoattn.blocks.outer_product import OuterProductMean
 from evoattn.blocks.pair import PairTransition, TriangleAttention, TriangleMultiplication
@@ -15,6 +16,8 @@ __all__ = [
     "OuterProductMean",
     "PairTransition",
     "PairWeightedAveraging",
+    "SequenceToPair",
+    "TiedRowAttention",
     "TriangleAttention",
     "TriangleMultiplication",
 ]

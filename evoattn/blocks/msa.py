@@ -12,7 +12,7 @@ from evoattn.blocks.slices import take_part
 from evoattn.config import PairAs, PairMode
 from evoattn.execution import positions_per_slice
 from evoattn.ops import hide_nonfinite
-from evoattn.primitives import GatedAttention, GlobalGatedAttention, Transition
+from evoattn.primitives import GatedAttention, GlobalGatedAttention, MultiHeadAttention, Transition
 from evoattn.shapes import check_features, check_mask
 
 
@@ -75,7 +75,7 @@ class ColumnBlock(nn.Module, ABC):
     """A block that works on each column of the alignment by itself."""
 
     slices = -2
-    attn: GatedAttention | GlobalGatedAttention
+    attn: MultiHeadAttention | GlobalGatedAttention
 
     def __init__(self, c_m: int) -> None:
         super().__init__()
@@ -108,9 +108,15 @@ class ColumnBlock(nn.Module, ABC):
 class MSAColumnAttention(ColumnBlock):
     """Column-wise gated self-attention: each residue attends along the sequences (AlphaFold 2 supplement, algorithm 8)."""
 
-    def __init__(self, c_m: int, heads: int, *, d_head: int | None = None) -> None:
+    Args:
+        c_m: channels of the MSA representation. heads: attention heads of width c_m / heads, or `d_head`.
+        gated: whether there is a gate. qkv_bias: whether the projections to q, k and v have biases (MSA Transformer: no gate, biases).
+    """
+
+    def __init__(self, c_m: int, heads: int, *, d_head: int | None = None, gated: bool = True, qkv_bias: bool = False) -> None:
         super().__init__(c_m)
-        self.attn = GatedAttention(c_m, heads, d_head=d_head, axis=-3)
+        kind = GatedAttention if gated else MultiHeadAttention
+        self.attn = kind(c_m, heads, d_head=d_head, q_bias=qkv_bias, kv_bias=qkv_bias, axis=-3)
 
     def _attend(self, m: Tensor, msa_mask: Tensor | None) -> Tensor:
         return self.attn(m, mask=None if msa_mask is None else rearrange(msa_mask, "... s n -> ... n 1 1 s"))

@@ -1,6 +1,6 @@
 """Small modules, each a shell round one op: multi-head attention, transition, shared dropout, initialisers."""
 
-from evoattn.primitives.attention import GatedAttention, GatedAveraging, GlobalGatedAttention, MultiHeadAttention
+from evoattn.primitives.attention import GatedAttention, GatedAveraging, GlobalGatedAttention, MultiHeadAttention, TiedAttention
 from evoattn.primitives.capture import capture_attention
 from evoattn.primitives.dropout import SharedDropout
 from evoattn.primitives.init import linear, redraw_
@@ -12,6 +12,7 @@ __all__ = [
     "GlobalGatedAttention",
     "MultiHeadAttention",
     "SharedDropout",
+    "TiedAttention",
     "Transition",
     "capture_attention",
     "linear",

@@ -15,7 +15,7 @@ from torch import Tensor
 from evoattn.config import PairAs, PairMode, check_heads, check_pair_as
 from evoattn.errors import ConfigError, ShapeError
 from evoattn.execution import Executable
-from evoattn.ops import attention, gate, merge_attention, pair_attention
+from evoattn.ops import attention, attention_weights, gate, merge_attention, pair_attention
 from evoattn.primitives.init import linear
 from evoattn.shapes import check_features, check_mask
 
@@ -31,12 +31,12 @@ def reverse(pattern: str) -> str:
 
 
 class MultiHeadAttention(Executable):
-    """Multi-head attention, self or cross, with one head or many (Vaswani et al. 2017); no biases in the projections of q, k and v.
+    """Multi-head attention, self or cross, with one head or many (Vaswani et al. 2017).
 
     Args:
         c_q: channels of the queries' input, and of the output. c_kv: of the keys' and values' input; the same by default.
         heads: query heads. d_head: width of a head; c_q / heads by default.
-        q_bias, out_bias: whether the projections of the queries and of the output have a bias.
+        q_bias, kv_bias, out_bias: whether the projections of the queries, of keys and values, and of the output have a bias.
         gated, gate_bias: see :class:`GatedAttention`; the gate's bias starts at 1.
         axis: of the input that is attended along: -2, or -3 with the axis between it and the channels as last batch axis (columns of an
             alignment). The input stays as it is in memory; only views of its projections are transposed.
@@ -50,8 +50,8 @@ class MultiHeadAttention(Executable):
     """
 
     def __init__(
-        self, c_q: int, heads: int, *, c_kv: int | None = None, d_head: int | None = None, q_bias: bool = False, out_bias: bool = True,
-        gated: bool = False, gate_bias: bool = True, c_pair: int | None = None, pair_as: Sequence[PairAs] = (),
+        self, c_q: int, heads: int, *, c_kv: int | None = None, d_head: int | None = None, q_bias: bool = False, kv_bias: bool = False,
+        out_bias: bool = True, gated: bool = False, gate_bias: bool = True, c_pair: int | None = None, pair_as: Sequence[PairAs] = (),
         pair_mode: PairMode = "relative", axis: Literal[-2, -3] = -2,
     ) -> None:  # fmt: skip
         super().__init__()
@@ -66,8 +66,8 @@ class MultiHeadAttention(Executable):
         self.heads_apart = HEADS_APART[axis]
         width = heads * self.d_head
         self.q = linear(c_q, width, bias=q_bias, init="glorot")
-        self.k = linear(self.c_kv, width, bias=False, init="glorot")
-        self.v = linear(self.c_kv, width, bias=False, init="glorot")
+        self.k = linear(self.c_kv, width, bias=kv_bias, init="glorot")
+        self.v = linear(self.c_kv, width, bias=kv_bias, init="glorot")
         if c_pair is None and ("keys" in pair_as or "values" in pair_as):
             raise ConfigError(f"{type(self).__name__}: pair_as is {tuple(pair_as)} without c_pair; give the channels of the pair features.")
         self.pair_k = linear(c_pair, width, bias=False, init="glorot") if c_pair and "keys" in pair_as else None
@@ -255,3 +255,64 @@ class GatedAveraging(Executable):
     def bytes_per_position(self, itemsize: int) -> int:
         """Temporary memory per position of the input: it, v, average, its two copies, gate and output."""
         return (2 * self.c + 5 * self.heads * self.d_head) * itemsize
+
+
+class TiedAttention(Executable):
+    """Self-attention along the residues of an alignment with one map for all rows: their logits are added up before the softmax.
+
+    Rao et al. 2021 (MSA Transformer), with its square-root normalisation: logits_ij = sum_s q_si . k_sj / sqrt(N_seq d). The
+    rows are folded into the width of a head, whose default scale is just that. All layers have biases, and there is no gate.
+
+    Raises:
+        ConfigError: heads do not divide c. ShapeError: the input has another width.
+    """
+
+    takes_pair = False
+
+    def __init__(self, c: int, heads: int, *, d_head: int | None = None) -> None:
+        super().__init__()
+        if d_head is None:
+            check_heads("TiedAttention", "c", c, "heads", heads)
+            d_head = c // heads
+        self.c, self.heads, self.d_head = c, heads, d_head
+        self.q = linear(c, heads * d_head, init="glorot")
+        self.k = linear(c, heads * d_head, init="glorot")
+        self.v = linear(c, heads * d_head, init="glorot")
+        self.out = linear(heads * d_head, c, init="final")
+        self.look: Look | None = None
+
+    def forward(
+        self,
+        x: Float[Tensor, "*batch s n c"],
+        *,
+        counted: Bool[Tensor, "*batch s n"] | None = None,
+        mask: Bool[Tensor, "*#batch #h #n n"] | None = None,
+    ) -> Float[Tensor, "*batch s n c"]:
+        """`counted` are the entries whose queries add to the logits; the mask is of the one map that all rows share."""
+        q, k = self._queries_and_keys(x, counted)
+        if self.look is not None:
+            q_of_rows, k_of_rows = (y.unsqueeze(-4).expand(*x.shape[:-2], *y.shape[-3:]) for y in (q, k))
+            self.look(q_of_rows, k_of_rows, mask=None if mask is None else mask.unsqueeze(-4))
+        average = attention(q, k, self._folded(self.v(x)), mask=mask, backend=self.execution.backend)
+        return self.out(rearrange(average, "... n h (s d) -> ... s n (h d)", d=self.d_head))
+
+    def weights(
+        self,
+        x: Float[Tensor, "*batch s n c"],
+        *,
+        counted: Bool[Tensor, "*batch s n"] | None = None,
+        mask: Bool[Tensor, "*#batch #h #n n"] | None = None,
+    ) -> Float[Tensor, "*batch h n n"]:
+        """The map itself, [*batch, h, query, key]; differentiable."""
+        return attention_weights(*self._queries_and_keys(x, counted), mask=mask)
+
+    def _queries_and_keys(self, x: Tensor, counted: Tensor | None) -> tuple[Tensor, Tensor]:
+        check_features("TiedAttention", "input", x, ["s", "n", "c"], self.c)
+        q = self.q(x)
+        if counted is not None:  # after the projection, whose bias would count else
+            check_mask("TiedAttention", "counted", counted, x.shape[:-1], ["s", "n"])
+            q = q.masked_fill(~counted.unsqueeze(-1), 0.0)
+        return self._folded(q), self._folded(self.k(x))
+
+    def _folded(self, x: Tensor) -> Tensor:
+        return rearrange(x, "... s n (h d) -> ... n h (s d)", h=self.heads)

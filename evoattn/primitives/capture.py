@@ -9,9 +9,9 @@ from torch import Tensor, nn
 
 from evoattn.errors import ConfigError, ShapeError
 from evoattn.ops import attention_weights
-from evoattn.primitives.attention import GatedAveraging, GlobalGatedAttention, MultiHeadAttention
+from evoattn.primitives.attention import GatedAveraging, GlobalGatedAttention, MultiHeadAttention, TiedAttention
 
-ATTENTION_MODULES = (MultiHeadAttention, GlobalGatedAttention, GatedAveraging)
+ATTENTION_MODULES = (MultiHeadAttention, GlobalGatedAttention, GatedAveraging, TiedAttention)
 
 
 @contextmanager

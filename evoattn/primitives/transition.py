@@ -1,10 +1,10 @@
 """The two-layer network that follows an attention."""
 
-from typing import Literal
+from typing import Literal, get_args
 
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
-from torch.nn.functional import relu, silu
+from torch.nn.functional import gelu, relu, silu
 
 from evoattn.errors import ConfigError
 from evoattn.execution import positions_per_slice
@@ -12,37 +12,45 @@ from evoattn.ops import hide_nonfinite
 from evoattn.primitives.init import linear
 from evoattn.shapes import check_features
 
+Activation = Literal["relu", "gelu", "swiglu"]
+
 
 class Transition(nn.Module):
     """Norm, widen by `n`, non-linearity, and back: x -> delta.
 
-    ``"relu"``: down(relu(up(x))), with biases (AlphaFold 2 supplement, algorithms 9 and 15). ``"swiglu"``: down(silu(gate(x)) * up(x)),
-    without biases (AlphaFold 3 supplement, algorithm 11).
+    ``"relu"``: down(relu(up(x))), with biases (AlphaFold 2 supplement, algorithms 9 and 15); ``"gelu"``: the same with GELU (MSA
+    Transformer). ``"swiglu"``: down(silu(gate(x)) * up(x)), without biases (AlphaFold 3 supplement, algorithm 11).
 
     Args:
-        c: channels. n: how many times wider the hidden layer is. activation: "relu" or "swiglu".
+        c: channels. n: how many times wider the hidden layer is. activation: "relu", "gelu" or "swiglu".
         zero_masked: the delta is 0 at masked positions, as in OpenFold3; AlphaFold ignores the mask here.
+        c_hidden: width of the hidden layer, if not n times c.
 
     Raises:
-        ConfigError: the activation is neither. ShapeError: the input has another width.
+        ConfigError: the activation is none of them. ShapeError: the input has another width.
     """
 
-    def __init__(self, c: int, n: int = 4, activation: Literal["relu", "swiglu"] = "relu", *, zero_masked: bool = False) -> None:
+    def __init__(
+        self, c: int, n: int = 4, activation: Activation = "relu", *, zero_masked: bool = False, c_hidden: int | None = None
+    ) -> None:
         super().__init__()
-        if activation not in ("relu", "swiglu"):
-            raise ConfigError(f"Transition: activation is {activation!r}; allowed are 'relu' and 'swiglu'.")
-        bias = activation == "relu"
-        self.zero_masked = zero_masked
+        if activation not in get_args(Activation):
+            raise ConfigError(f"Transition: activation is {activation!r}; allowed are {', '.join(map(repr, get_args(Activation)))}.")
+        bias, hidden = activation != "swiglu", c_hidden or n * c
+        self.activation, self.zero_masked = activation, zero_masked
         self.norm = nn.LayerNorm(c)
-        self.gate = linear(c, n * c, bias=False, init="relu") if activation == "swiglu" else None
-        self.up = linear(c, n * c, bias=bias, init="relu")
-        self.down = linear(n * c, c, bias=bias, init="final")
+        self.gate = linear(c, hidden, bias=False, init="relu") if activation == "swiglu" else None
+        self.up = linear(c, hidden, bias=bias, init="relu")
+        self.down = linear(hidden, c, bias=bias, init="final")
 
     def forward(self, x: Float[Tensor, "*axes c"], mask: Bool[Tensor, "*axes"] | None = None) -> Float[Tensor, "*axes c"]:
         """Unless `zero_masked`, the mask only keeps NaN at padded positions from spreading through gradients."""
         check_features(type(self).__name__, "input", x, ["c"], self.norm.normalized_shape[0])
         x = self.norm(hide_nonfinite(x, mask))
-        hidden = relu(self.up(x)) if self.gate is None else silu(self.gate(x)) * self.up(x)
+        if self.gate is None:
+            hidden = gelu(self.up(x)) if self.activation == "gelu" else relu(self.up(x))
+        else:
+            hidden = silu(self.gate(x)) * self.up(x)
         delta = self.down(hidden)
         return delta.masked_fill(~mask.unsqueeze(-1), 0.0) if self.zero_masked and mask is not None else delta
 

@@ -1,11 +1,21 @@
 """Every family of published parameters, by name."""
 
 from evoattn.errors import WeightsError
-from evoattn.weights import alphafold2, alphafold3, boltz, openfold3, protenix, rosettafold3
+from evoattn.weights import (
+    alphafold2,
+    alphafold3,
+    boltz,
+    esmfold,
+    msa_transformer,
+    openfold3,
+    protenix,
+    rosettafold3,
+)
 from evoattn.weights.family import Family
 
 FAMILIES: dict[str, Family] = {
-    module.FAMILY.name: module.FAMILY for module in (alphafold2, alphafold3, openfold3, boltz, protenix, rosettafold3)
+    module.FAMILY.name: module.FAMILY
+    for module in (alphafold2, alphafold3, openfold3, boltz, protenix, rosettafold3, esmfold, msa_transformer)
 }
 
 

@@ -42,7 +42,7 @@ def test_nan_behind_the_mask_reaches_no_gradient() -> None:
 
 
 def test_bad_input(no_type_checks: None) -> None:
-    with pytest.raises(ConfigError, match="Transition: activation is 'gelu'; allowed are 'relu' and 'swiglu'"):
-        Transition(6, activation="gelu")
+    with pytest.raises(ConfigError, match="Transition: activation is 'tanh'; allowed are 'relu', 'gelu', 'swiglu'"):
+        Transition(6, activation="tanh")
     with pytest.raises(ShapeError, match=r"Transition: input has shape \(4, 5\); expected \[\*batch, c\] with c = 6"):
         Transition(6)(torch.zeros(4, 5))
