@@ -56,6 +56,8 @@ class Profile:
         msa_op: how the MSA representation is updated from the pair representation: row and column attention (AlphaFold 2), pair-weighted
             averaging (AlphaFold 3, algorithm 10), rows tied and column attention (MSA Transformer), or not at all ("none").
         opm_first: outer product mean at the start of a block (AlphaFold-Multimer, AlphaFold 3) instead of after the MSA transition.
+        template_mul_first: in the template pair stack, triangle multiplication before triangle attention (AlphaFold-Multimer) instead of
+            after it.
         last_msa_update: whether the last block of the MSA module has parameters for an update of m, which nobody reads if `opm_first`.
         share_msa_weights: all blocks of the MSA module have the same parameters (RosettaFold 3).
         ending_bias: the third edge in triangle attention around the ending node, for query edge ij and key edge kj: "ki" (AlphaFold 2,
@@ -82,6 +84,7 @@ class Profile:
     name: str = "alphafold2"
     msa_op: Literal["row_column", "pair_weighted", "tied_row_column", "none"] = "row_column"
     opm_first: bool = False
+    template_mul_first: bool = False
     last_msa_update: bool = True
     share_msa_weights: bool = False
     ending_bias: Literal["ki", "ik", "jk"] = "ki"
@@ -114,8 +117,8 @@ class Profile:
 
 
 _AF3 = Profile(
-    "alphafold3", msa_op="pair_weighted", opm_first=True, ending_bias="ik", starting_mask="ki", opm_proj_bias=False, transition="swiglu",
-    triangle_attn_bias=False, triangle_mul_bias=False,
+    "alphafold3", msa_op="pair_weighted", opm_first=True, template_mul_first=True, ending_bias="ik", starting_mask="ki",
+    opm_proj_bias=False, transition="swiglu", triangle_attn_bias=False, triangle_mul_bias=False,
 )  # fmt: skip
 _OPENFOLD3 = replace(
     _AF3, name="openfold3", last_msa_update=False, ending_bias="ki", starting_mask="ik", mask_transition="all", pwa_mask="pair",
@@ -125,8 +128,9 @@ PROFILES: dict[str, Profile] = {
     profile.name: profile
     for profile in (
         Profile(),
-        Profile("alphafold2_multimer", opm_first=True),
+        Profile("alphafold2_multimer", opm_first=True, template_mul_first=True),
         Profile("openfold", mask_transition="extra_msa"),
+        Profile("openfold_multimer", opm_first=True, template_mul_first=True, mask_transition="extra_msa"),
         _AF3,
         _OPENFOLD3,
         replace(_OPENFOLD3, name="openfold3_transposed", ending_bias="ik"),

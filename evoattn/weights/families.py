@@ -7,6 +7,7 @@ from evoattn.weights import (
     boltz,
     esmfold,
     msa_transformer,
+    openfold,
     openfold3,
     protenix,
     rosettafold3,
@@ -15,7 +16,7 @@ from evoattn.weights.family import Family
 
 FAMILIES: dict[str, Family] = {
     module.FAMILY.name: module.FAMILY
-    for module in (alphafold2, alphafold3, openfold3, boltz, protenix, rosettafold3, esmfold, msa_transformer)
+    for module in (alphafold2, openfold, alphafold3, openfold3, boltz, protenix, rosettafold3, esmfold, msa_transformer)
 }
 
 

@@ -1,0 +1,104 @@
+"""OpenFold's parameter names: which tensor of a state dict belongs to which parameter of ours.
+
+Checkpoints of release 1 have other names for some modules (``core.``); those with fused projections hold both operands of a triangle
+multiplication in one tensor. What a file has decides.
+"""
+
+from collections.abc import Collection
+
+from torch import nn
+
+from evoattn.blocks import (
+    MSAColumnAttention,
+    MSAGlobalColumnAttention,
+    MSARowAttention,
+    OuterProductMean,
+    TriangleAttention,
+    TriangleMultiplication,
+)
+from evoattn.model import EvoformerTrunk
+from evoattn.primitives import Transition
+from evoattn.stacks import EvoformerBlock, EvoformerStack, ExtraMSAStack
+from evoattn.weights.family import Family, Shapes
+from evoattn.weights.protenix import ATTENTION, PAIR, TRIANGLE_MULTIPLICATION
+from evoattn.weights.state_dict import StateDictNames, Theirs
+from evoattn.weights.tables import Rule
+
+BLOCK = {
+    "msa_row": "msa_att_row", "msa_column": "msa_att_col", "msa_transition": "msa_transition", "outer_product": "outer_product_mean",
+    **{ours: f"pair_stack.{theirs}" for ours, theirs in PAIR.items()},
+}  # fmt: skip
+RELEASE_1 = {"msa_transition", "outer_product", *PAIR}
+"""What of a block is below ``core`` in checkpoints of release 1, all side by side."""
+
+
+def attention(scope: str) -> dict[str, Theirs]:
+    return {ours: f"{scope}.{theirs}" for ours, theirs in ATTENTION.items()}
+
+
+def names(*, fused: bool, release_1: bool) -> StateDictNames:
+    multiplication: dict[str, Theirs] = {**TRIANGLE_MULTIPLICATION, **({"proj": "linear_ab_p", "gate": "linear_ab_g"} if fused else {})}
+    block = {ours: f"core.{theirs.split('.')[-1]}" if release_1 and ours in RELEASE_1 else theirs for ours, theirs in BLOCK.items()}
+    return StateDictNames(
+        "OpenFold",
+        {
+            MSARowAttention: {"norm": "layer_norm_m", "pair_norm": "layer_norm_z", "pair_bias": "linear_z", **attention("mha")},
+            MSAColumnAttention: {"norm": "_msa_att.layer_norm_m", **attention("_msa_att.mha")},
+            MSAGlobalColumnAttention: {"norm": "layer_norm_m", **attention("global_attention")},
+            Transition: {"norm": "layer_norm", "up": "linear_1", "down": "linear_2"},
+            OuterProductMean: {"norm": "layer_norm", "left": "linear_1", "right": "linear_2", "out": "linear_out"},
+            TriangleMultiplication: multiplication,
+            TriangleAttention: {"norm": "layer_norm", "pair_bias": "linear", **attention("mha")},
+            EvoformerBlock: block,
+            EvoformerStack: {"blocks": "blocks.{}", "single": "linear"},
+            ExtraMSAStack: {"blocks": "blocks.{}"},
+            EvoformerTrunk: {
+                "target_msa": "input_embedder.linear_tf_m", "msa": "input_embedder.linear_msa_m",
+                "target_left": "input_embedder.linear_tf_z_i", "target_right": "input_embedder.linear_tf_z_j",
+                "relative_position.linear": "input_embedder.linear_relpos",
+                "recycling.msa_norm": "recycling_embedder.layer_norm_m", "recycling.pair_norm": "recycling_embedder.layer_norm_z",
+                "recycling.distance": "recycling_embedder.linear",
+                "extra_msa": "extra_msa_embedder.linear", "extra_stack": "extra_msa_stack", "evoformer": "evoformer",
+            },
+        },
+    )  # fmt: skip
+
+
+NAMES = {(fused, release_1): names(fused=fused, release_1=release_1) for fused in (False, True) for release_1 in (False, True)}
+
+
+def table(module: nn.Module, scope: str, available: Collection[str]) -> list[Rule]:
+    fused = any("linear_ab_p." in name for name in available)
+    release_1 = any(".core." in f".{name}" for name in available)
+    return NAMES[fused, release_1].table(module, scope)
+
+
+def recognise(shapes: Shapes) -> list[str]:
+    """Multimer is told by the width of its relative positions; a stack or a block by itself says nothing of it."""
+    if not any("msa_att_row.mha.linear_q." in name for name in shapes):
+        return []
+    width = next((shape[-1] for name, shape in shapes.items() if name.endswith("input_embedder.linear_relpos.weight")), None)
+    return ["monomer", "multimer"] if width is None else ["monomer" if width % 2 and width != 73 else "multimer"]
+
+
+FAMILY = Family(
+    name="openfold",
+    title="OpenFold",
+    versions={"monomer": "openfold", "multimer": "openfold_multimer"},
+    table=table,
+    recognise=recognise,
+    scopes={EvoformerStack: "evoformer", ExtraMSAStack: "extra_msa_stack"},
+    out_of_scope={
+        "structure_module.": "structure module",
+        "aux_heads.": "output heads",
+        "template": "template embedding",
+        "input_embedder.": "embedding",
+        "recycling_embedder.": "embedding",
+        "extra_msa_embedder.": "embedding",
+        "extra_msa_stack.": "extra-MSA stack",
+        "evoformer.": "Evoformer",
+    },
+    source="https://huggingface.co/nz/OpenFold or s3://openfold/openfold_params: finetuning_*.pt, initial_training.pt",
+    licence="CC BY 4.0: share and adapt, commercially too, with credit to the OpenFold team",
+    line='load_weights(EvoformerTrunk(preset("openfold")), "finetuning_ptm_2.pt")',
+)
