@@ -106,7 +106,7 @@ class ColumnBlock(nn.Module, ABC):
 
 
 class MSAColumnAttention(ColumnBlock):
-    """Column-wise gated self-attention: each residue attends along the sequences (AlphaFold 2 supplement, algorithm 8)."""
+    """Column-wise gated self-attention: each residue attends along the sequences (AlphaFold 2 supplement, algorithm 8).
 
     Args:
         c_m: channels of the MSA representation. heads: attention heads of width c_m / heads, or `d_head`.
