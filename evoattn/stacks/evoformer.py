@@ -1,5 +1,6 @@
 """The Evoformer stack and the extra-MSA stack: blocks wired by residual updates."""
 
+import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
@@ -90,6 +91,7 @@ class EvoformerStack(_EvoformerBlocks):
         """(m, z, s); s is a projection of the first row of m. Batch axes are free; masks are True where there is something."""
         return self._with_single(*self.run_blocks(m, z, msa_mask, pair_mask))
 
+    @torch.no_grad()
     def run_(
         self,
         m: Float[Tensor, "*batch s n c_m"],
@@ -129,6 +131,7 @@ class ExtraMSAStack(_EvoformerBlocks):
         """The updated z. Batch axes are free, and m may have no rows; masks are True where there is something."""
         return self.run_blocks(m, z, msa_mask, pair_mask)[1]
 
+    @torch.no_grad()
     def run_(
         self,
         m: Float[Tensor, "*batch s n c_m"],
