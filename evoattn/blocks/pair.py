@@ -190,7 +190,11 @@ class TriangleAttention(nn.Module):
         row_queries_keys = "1 h j k" if starting else THIRD_EDGES[self.third]
         biases = [] if bias is None else [rearrange(bias, f"... {third} h -> ... {row_queries_keys}")]
         keys = None if mask is None else rearrange(mask, "... i k -> ... i 1 1 k" if starting else "... k j -> ... j 1 1 k")
-        pair = None if pair is None else rearrange(pair, f"... {third} c -> ... 1 {'j k' if starting else 'i k'} c")
+        pair = (
+            rearrange(pair, f"... {third} c -> ... 1 {'j k' if starting else 'i k'} c")
+            if pair is not None and self.attn.takes_pair
+            else None
+        )
         return self.attn(x, biases=biases, mask=keys, pair=pair)
 
 

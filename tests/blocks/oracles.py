@@ -84,14 +84,45 @@ def msa_column_attention(p: Parameters, m: Tensor, msa_mask: Tensor, *, heads: i
     return torch.stack([gated_attention(p, heads, x[:, i], msa_mask[:, i]) for i in range(x.shape[1])], dim=1)
 
 
-def triangle_attention(p: Parameters, z: Tensor, pair_mask: Tensor, *, heads: int, node: str, appended: bool = False) -> Tensor:
-    """Starting: ij over the edges ik, third edge jk. Ending: ij over the edges kj, third edge ki."""
+def triangle_attention(
+    p: Parameters, z: Tensor, pair_mask: Tensor, *, heads: int, node: str, appended: bool = False, ending_bias: str = "ki",
+    starting_mask: str = "ik",
+) -> Tensor:  # fmt: skip
+    """Starting: ij over the edges ik, third edge jk. Ending: ij over the edges kj, third edge ki, ik or jk."""
     x, n = norm(p, "norm", z), len(z)
     if node == "starting":
+        pair_mask = pair_mask if starting_mask == "ik" else torch.stack([pair_mask[:, i] for i in range(n)])
         third = torch.stack([torch.stack([x[j, k] for k in range(n)]) for j in range(n)])
         return torch.stack([gated_attention(p, heads, x[i], pair_mask[i], third, appended) for i in range(n)])
-    third = torch.stack([torch.stack([x[k, i] for k in range(n)]) for i in range(n)])
-    return torch.stack([gated_attention(p, heads, x[:, j], pair_mask[:, j], third, appended) for j in range(n)], dim=1)
+    columns = []
+    for j in range(n):
+        edge = {"ki": lambda i, k: x[k, i], "ik": lambda i, k: x[i, k], "jk": lambda i, k, j=j: x[j, k]}[ending_bias]
+        third = torch.stack([torch.stack([edge(i, k) for k in range(n)]) for i in range(n)])
+        columns.append(gated_attention(p, heads, x[:, j], pair_mask[:, j], third, appended))
+    return torch.stack(columns, dim=1)
+
+
+def pair_weighted_averaging(
+    p: Parameters, m: Tensor, z: Tensor, msa_mask: Tensor, pair_mask: Tensor, *, heads: int, mask: str = "residues"
+) -> Tensor:
+    """w_ij = softmax_j(pair_bias z_ij) over the residues j that some sequence has, or that the pair mask leaves."""
+    x, pair = norm(p, "norm", m), norm(p, "pair_norm", z)
+    v, width = linear(p, "attn.v", x), p["attn.v.weight"].shape[0] // heads
+    n_seq, n = msa_mask.shape
+    rows = []
+    for s in range(n_seq):
+        row = []
+        for i in range(n):
+            present = [j for j in range(n) if (any(msa_mask[t, j] for t in range(n_seq)) if mask == "residues" else pair_mask[i, j])]
+            averages = []
+            for h in range(heads):
+                nothing, values = torch.zeros(1, dtype=m.dtype), [v[s, j, h * width : (h + 1) * width] for j in present]
+                weights = [torch.exp((p["pair_bias.weight"][h] * pair[i, j]).sum()) for j in present]
+                sums = [weight * value for weight, value in zip(weights, values, strict=True)]
+                averages.append(sum(sums) / sum(weights) if present else nothing.expand(width))
+            row.append(torch.cat(averages))
+        rows.append(torch.stack(row))
+    return linear(p, "attn.out", gate(p, "attn.gate", x) * torch.stack(rows))
 
 
 def msa_global_column_attention(p: Parameters, m: Tensor, msa_mask: Tensor, *, heads: int) -> Tensor:
@@ -109,12 +140,16 @@ def msa_global_column_attention(p: Parameters, m: Tensor, msa_mask: Tensor, *, h
     return torch.stack(columns, dim=1)
 
 
-def transition(p: Parameters, x: Tensor, _: Tensor) -> Tensor:
-    hidden = linear(p, "up", norm(p, "norm", x))
-    return linear(p, "down", torch.where(hidden > 0, hidden, 0.0))
+def transition(p: Parameters, x: Tensor, mask: Tensor, *, zero_masked: bool = False) -> Tensor:
+    """ReLU, or with a gate SwiGLU: gate * sigmoid(gate) * up."""
+    x = norm(p, "norm", x)
+    hidden = linear(p, "up", x)
+    hidden = linear(p, "gate", x) * gate(p, "gate", x) * hidden if "gate.weight" in p else torch.where(hidden > 0, hidden, 0.0)
+    delta = linear(p, "down", hidden)
+    return torch.where(mask.unsqueeze(-1), delta, 0.0) if zero_masked else delta
 
 
-def outer_product_mean(p: Parameters, m: Tensor, msa_mask: Tensor) -> Tensor:
+def outer_product_mean(p: Parameters, m: Tensor, msa_mask: Tensor, *, norm_of: str = "sum and bias") -> Tensor:
     x = norm(p, "norm", m)
     a, b = linear(p, "left", x), linear(p, "right", x)
     n_seq, n_res, c = a.shape
@@ -124,13 +159,16 @@ def outer_product_mean(p: Parameters, m: Tensor, msa_mask: Tensor) -> Tensor:
         for j in range(n_res):
             both = [s for s in range(n_seq) if msa_mask[s, i] and msa_mask[s, j]]
             outer = sum((a[s, i].unsqueeze(1) * b[s, j].unsqueeze(0) for s in both), torch.zeros_like(a[0, 0]).expand(c, c))
-            row.append(linear(p, "out", outer.flatten()) / (1e-3 + len(both)))
+            if norm_of == "sum":
+                row.append(linear(p, "out", outer.flatten() / max(len(both), 1)))
+            else:
+                row.append(linear(p, "out", outer.flatten()) / (1e-3 + len(both)))
         rows.append(torch.stack(row))
     return torch.stack(rows)
 
 
-def triangle_multiplication(p: Parameters, z: Tensor, pair_mask: Tensor, *, direction: str) -> Tensor:
-    """Outgoing: sum_k a_ik b_jk. Incoming: sum_k a_ki b_kj."""
+def triangle_multiplication(p: Parameters, z: Tensor, pair_mask: Tensor, *, direction: str, scale: str = "sum") -> Tensor:
+    """Outgoing: sum_k a_ik b_jk. Incoming: sum_k a_ki b_kj. As a mean, over the residues that the mask has anywhere in their row."""
     x, n = norm(p, "norm_in", z), len(z)
     both = torch.where(pair_mask.unsqueeze(-1), gate(p, "gate", x) * linear(p, "proj", x), 0.0)
     c = both.shape[-1] // 2
@@ -141,4 +179,5 @@ def triangle_multiplication(p: Parameters, z: Tensor, pair_mask: Tensor, *, dire
             rows.append(torch.stack([sum(a[i, k] * b[j, k] for k in range(n)) for j in range(n)]))
         else:
             rows.append(torch.stack([sum(a[k, i] * b[k, j] for k in range(n)) for j in range(n)]))
-    return gate(p, "out_gate", x) * linear(p, "out", norm(p, "norm_out", torch.stack(rows)))
+    residues = 1 if scale == "sum" else max(1, sum(bool(pair_mask[i].any()) for i in range(n)))
+    return gate(p, "out_gate", x) * linear(p, "out", norm(p, "norm_out", torch.stack(rows) / residues))

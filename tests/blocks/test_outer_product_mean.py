@@ -1,5 +1,6 @@
 """OuterProductMean: AlphaFold 2 supplement, algorithm 10."""
 
+import functools
 from typing import ClassVar
 
 import pytest
@@ -11,7 +12,7 @@ from evoattn.ops import pairwise
 from tests.blocks import oracles
 from tests.blocks.alphafold import GoldenTests, Run, exchanged, scaled, without_mask
 from tests.blocks.common import Case, assert_same
-from tests.blocks.contract import BlockTests, SlicedTests
+from tests.blocks.contract import BlockTests, SlicedTests, assert_refused
 
 
 def never_divided(block: nn.Module) -> Run:
@@ -20,6 +21,26 @@ def never_divided(block: nn.Module) -> Run:
 
 def divided_by_all_sequences(block: nn.Module) -> Run:
     return lambda m, mask: never_divided(block)(m, mask) / len(m)
+
+
+class TestOtherSystems(BlockTests, SlicedTests):
+    """Boltz: projections without biases, the bias of the output not divided, by at least 1."""
+
+    cases = (
+        Case(
+            "sum", lambda: OuterProductMean(8, 6, 3, norm="sum", proj_bias=False),
+            functools.partial(oracles.outer_product_mean, norm_of="sum"), ("m",), ("msa_mask",), "z",
+        ),
+    )  # fmt: skip
+
+    def test_pairs_that_no_sequence_covers_get_the_bias(self) -> None:
+        (case,) = self.cases
+        block, (m,) = case.block(), case.draw()
+        out = block(m, torch.zeros(m.shape[:-1], dtype=torch.bool))
+        assert torch.equal(out, block.out.bias.expand_as(out))
+
+    def test_unknown_norm_is_refused(self, no_type_checks: None) -> None:
+        assert_refused(lambda: OuterProductMean(8, 6, 3, norm="mean"), ["'mean'", "'sum and bias'", "'sum'"])
 
 
 class TestOuterProductMean(BlockTests, SlicedTests, GoldenTests):

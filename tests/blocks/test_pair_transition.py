@@ -1,5 +1,6 @@
 """PairTransition: AlphaFold 2 supplement, algorithm 15."""
 
+import functools
 from typing import ClassVar
 
 import torch
@@ -24,3 +25,15 @@ class TestPairTransition(BlockTests, SlicedTests, GoldenTests):
         (case,) = self.cases
         z, mask = case.draw()[0], case.draw_masks()[0]
         assert torch.equal(case.block()(z, mask), case.block()(z))
+
+
+class TestOtherSystems(BlockTests, SlicedTests):
+    """SwiGLU as in AlphaFold 3, and the update zero at masked positions as in OpenFold3."""
+
+    cases = (
+        Case("swiglu", lambda: PairTransition(6, 2, "swiglu"), oracles.transition, ("z",), ("pair_mask",), "z"),
+        Case(
+            "zero where masked", lambda: PairTransition(6, 2, "swiglu", zero_masked=True),
+            functools.partial(oracles.transition, zero_masked=True), ("z",), ("pair_mask",), "z",
+        ),
+    )  # fmt: skip

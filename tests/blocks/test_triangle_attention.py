@@ -28,9 +28,15 @@ def mixes(node: str, heads: int) -> list[Case]:
     return mixes_of(make, functools.partial(oracles.triangle_attention, heads=heads, node=node), ("z",), ("pair_mask",), "z")
 
 
+def case(name: str, node: str, **switch: str) -> Case:
+    """A switch of other systems, together with their layers without biases and heads of another width."""
+    make = functools.partial(TriangleAttention, 6, 2, node=node, d_head=4, bias=False, **switch)
+    return Case(name, make, functools.partial(oracles.triangle_attention, heads=2, node=node, **switch), ("z",), ("pair_mask",), "z")
+
+
 class TestStartingNode(BlockTests, SlicedTests, PairAsTests, AttentionGoldenTests):
     mixes = mixes("starting", 3)
-    cases = published_and_all(mixes)
+    cases = (*published_and_all(mixes), case("mask ki, no biases, wide heads", "starting", starting_mask="ki"))
     golden_keys = ("triangle_attention_starting_node",)
     key_axis = -1
     mutants: ClassVar = MUTANTS
@@ -41,7 +47,11 @@ class TestStartingNode(BlockTests, SlicedTests, PairAsTests, AttentionGoldenTest
 
 class TestEndingNode(BlockTests, SlicedTests, PairAsTests, AttentionGoldenTests):
     mixes = mixes("ending", 2)
-    cases = published_and_all(mixes)
+    cases = (
+        *published_and_all(mixes),
+        case("third edge ik, no biases, wide heads", "ending", ending_bias="ik"),
+        case("third edge jk, no biases, wide heads", "ending", ending_bias="jk"),
+    )
     golden_keys = ("triangle_attention_ending_node",)
     key_axis = -2
     mutants: ClassVar = MUTANTS
@@ -79,6 +89,9 @@ def test_orientation_by_hand() -> None:
         ({"heads": 4}, ["4", "6"]),
         ({"pair_as": ("biases",)}, ["biases", "'bias'"]),
         ({"pair_as": ("bias", "values"), "pair_mode": "appended"}, ["appended", "'keys'"]),
+        ({"ending_bias": "ij"}, ["'ij'", "'ki'", "'ik'", "'jk'"]),
+        ({"starting_mask": "jk"}, ["'jk'", "'ik'", "'ki'"]),
+        ({"ending_bias": "jk", "pair_as": ("keys",)}, ["'jk'", "'keys'", "'bias'"]),
     ],
 )
 def test_unknown_settings_are_refused(settings: dict, words: list[str], no_type_checks: None) -> None:

@@ -14,9 +14,10 @@ from tests.blocks.common import Case
 from tests.blocks.contract import BlockTests, SlicedTests, assert_refused
 
 
-def case(direction: str) -> Case:
-    make = functools.partial(TriangleMultiplication, 6, 4, direction=direction)
-    return Case(direction, make, functools.partial(oracles.triangle_multiplication, direction=direction), ("z",), ("pair_mask",), "z")
+def case(direction: str, name: str = "as published", scale: str = "sum", **settings: bool) -> Case:
+    make = functools.partial(TriangleMultiplication, 6, 4, direction=direction, scale=scale, **settings)
+    oracle = functools.partial(oracles.triangle_multiplication, direction=direction, scale=scale)
+    return Case(f"{direction}, {name}", make, oracle, ("z",), ("pair_mask",), "z")
 
 
 def a_and_b_exchanged(block: nn.Module) -> Run:
@@ -45,6 +46,12 @@ MUTANTS = {
     "output scaled by 1.02": scaled("out.weight"),
     "gate of a and b scaled by 1.02": scaled("gate.weight"),
 }
+
+
+class TestOtherSystems(BlockTests, SlicedTests):
+    """No biases, as in AlphaFold 3; and the product a mean, as in RosettaFold 3."""
+
+    cases = (case("outgoing", "mean, no biases", "mean", bias=False), case("incoming", "mean, no biases", "mean", bias=False))
 
 
 class TestOutgoing(BlockTests, SlicedTests, GoldenTests):
