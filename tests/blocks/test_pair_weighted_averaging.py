@@ -27,7 +27,7 @@ class TestPairWeightedAveraging(BlockTests, TwoInputTests, SlicedTests):
         super().test_backend_in_float32(case, backend)
 
     def test_a_backend_that_cannot_is_refused(self) -> None:
-        with pytest.raises(BackendError, match="sdpa.*cannot run(?s:.*)needs queries and values of one width above 0, got d 0 and dv 20"):
+        with pytest.raises(BackendError, match=r"sdpa.*cannot run(?s:.*)needs queries and values of one width above 0, got d 0 and dv 20"):
             self.cases[0].block(backend="sdpa")(*self.cases[0].draw())
 
 
