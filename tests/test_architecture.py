@@ -25,7 +25,7 @@ LAYERS = [
     ["model", "memory", "weights", "io", "parallel", "train"],
     ["runs"],
     ["terminal"],
-    ["msa_cli"],
+    ["msa_cli", "weights_cli"],
     ["cli"],
     ["__init__", "__main__"],
 ]

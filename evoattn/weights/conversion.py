@@ -135,6 +135,7 @@ def _forth(source: Source, rules: list[Rule], kept: Iterable[str]) -> Iterator[t
             yield f"{canonical.KEPT}{name}", array
             continue
         waiting[name] = array
+        del array  # it is let go of before the next is read
         if waiting.keys() >= set(group_of[name]):
             for rule in groups[group_of[name]]:
                 value = rule.make(waiting)

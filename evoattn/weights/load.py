@@ -91,6 +91,7 @@ def _copy(model: nn.Module, rules: tuple[Rule, ...], source: Source) -> list[str
     with torch.no_grad():
         for name, array in source.read(group_of):
             waiting[name] = array
+            del array  # it is let go of before the next is read
             sources = group_of[name]
             if not waiting.keys() >= set(sources):
                 continue
