@@ -1,4 +1,5 @@
-"""The command line: ``evoattn run``, ``evoattn info`` and ``evoattn explain``; ``evoattn msa`` is in :mod:`evoattn.msa_cli`.
+"""The command line: ``evoattn run``, ``evoattn info`` and ``evoattn explain``; ``evoattn msa`` is in :mod:`evoattn.msa_cli`,
+``evoattn weights`` in :mod:`evoattn.weights_cli`.
 
 Exit codes: 0 done; 1 refused or failed, with a message that says why; 2 wrong usage; 3 out of memory; 130 interrupted (Ctrl-C, SIGTERM).
 Results go to standard output, progress and errors to standard error.
@@ -23,12 +24,14 @@ from evoattn.runs.settings import DEVICES, DTYPES, FORMATS, PAIRINGS, dtype_name
 from evoattn.runs.summary import summary
 from evoattn.runs.watch import evoattn_version
 from evoattn.terminal import EXIT_CODES, SETTINGS, Force, Json, progress, reported, show_blocks, show_search, usage
+from evoattn.weights_cli import weights_app
 
 app = typer.Typer(
     name="evoattn", no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None, add_completion=False,
     context_settings=SETTINGS,
 )  # fmt: skip
 app.add_typer(msa_app)
+app.add_typer(weights_app)
 
 
 def main() -> None:
