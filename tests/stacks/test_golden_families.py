@@ -1,7 +1,6 @@
 """Blocks and stacks of AlphaFold 3 and its kin against numbers from running each: outputs, sub-blocks, gradients."""
 
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
@@ -10,8 +9,9 @@ from torch import Tensor
 
 from evoattn import MSAModule, MSAModuleConfig, PairformerConfig, PairformerStack, load_weights
 from evoattn.primitives import attention as attention_modules
-from tests.helpers import GOLDEN, assert_golden, assert_golden_gradient
+from tests.helpers import assert_golden, assert_golden_gradient
 from tests.parity import record
+from tests.stacks.conftest import Read
 from tests.stacks.families import AF3_MSA, AF3_SINGLE, MAIN_CASE, REFERENCES, UPDATES_Z, Arrays, Reference
 
 WITH_PARAMETER_GRADIENTS = [
@@ -26,26 +26,6 @@ PADDED = [name for name in REFERENCES if not name.startswith("rf3")]
 CASES = [*((name, "ones") for name in WITH_ONES), *((name, case) for name in PADDED for case in ("rand", "pad"))]
 TURNED = ("protenix", "openfold3")
 """Systems whose ending node is the starting one of the transposed z, and so is its output."""
-
-Read = Callable[[str, str], Arrays]
-
-
-@pytest.fixture
-def read(request: pytest.FixtureRequest) -> Read:
-    """The arrays of a reference file: all of them, or those that tests/golden has; skips where neither has what is needed."""
-
-    def arrays(name: str, needed: str) -> Arrays:
-        full = Path(__file__).parents[3] / "shared" / "golden" / f"{name}.npz"
-        path = full if full.exists() else GOLDEN / f"{name}.npz"
-        found: dict[str, np.ndarray] = {}
-        if path.exists():
-            with np.load(path, allow_pickle=False) as file:
-                found = {key: file[key] for key in file.files}
-        if not any(key.startswith(needed) for key in found):
-            request.getfixturevalue("shared")
-        return found
-
-    return arrays
 
 
 def outputs(reference: Reference, arrays: Arrays, case: str, **changes: object) -> list[Tensor]:

@@ -22,10 +22,9 @@ from evoattn import (
     load_weights,
 )
 from evoattn.primitives import redraw_
+from tests.stacks.conftest import Read
 from tests.stacks.families import MAIN_CASE, REFERENCES, Arrays
-from tests.stacks.test_golden_families import Read, compare_outputs, read
-
-__all__ = ["read"]  # a fixture
+from tests.stacks.test_golden_families import compare_outputs
 
 OF_THE_MATHS = [  # file, switch, a wrong value of the same shapes
     ("af3_pairformer_block", "ending_bias", "ki"),
