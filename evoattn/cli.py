@@ -49,7 +49,7 @@ def _root(version: Annotated[bool, typer.Option("--version", is_eager=True, help
 Inputs = Annotated[
     list[Path],
     typer.Argument(
-        metavar="INPUT...",
+        metavar="INPUT",
         help="Alignment: a3m, a2m, aligned FASTA, Stockholm, Clustal, SELEX, or one FASTA sequence, chains joined by ':'; may be "
         "compressed. Several files are the chains of a complex; a folder is run file by file.",
     ),

@@ -3,7 +3,7 @@
 import json
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated, Literal, cast
+from typing import Annotated, Literal
 
 import typer
 
@@ -11,7 +11,6 @@ from evoattn.errors import ConfigError
 from evoattn.io import MSA, align_sequences, drop_repeats, filter_rows, read_msa, read_sequences, search_database, subsample, write_msa
 from evoattn.io.formats import FORMATS
 from evoattn.io.identity import Columns
-from evoattn.io.residues import ALPHABETS
 from evoattn.io.writer import format_to_write
 from evoattn.runs.msa_figure import draw_alignment
 from evoattn.runs.msa_report import describe, table
@@ -30,23 +29,31 @@ Source = Annotated[str, typer.Argument(metavar="FILE", help="Alignment in any fo
 Target = Annotated[Path, typer.Argument(metavar="OUT", help="File to write; a suffix .gz, .bz2 or .xz compresses it.")]
 Out = Annotated[Path, typer.Option(metavar="FILE", help="File to write; a suffix .gz, .bz2 or .xz compresses it.")]
 MsaFormat = Annotated[
-    str, typer.Option("--msa-format", metavar="NAME", help=f"Of the input: {', '.join(FORMATS)}. [default: told by its content]")
-]
-InputFormat = Annotated[
-    str, typer.Option("--format", metavar="NAME", help=f"Of FILE: {', '.join(FORMATS)}. [default: told by its content]")
-]
-Anchor = Annotated[
     str,
     typer.Option(
-        metavar="query|rf|none",
+        "--msa-format", metavar="NAME", help=f"Of the input: {', '.join(FORMATS)}. [default: told by its content]", show_default=False
+    ),
+]
+InputFormat = Annotated[
+    str,
+    typer.Option(
+        "--format", metavar="NAME", help=f"Of FILE: {', '.join(FORMATS)}. [default: told by its content]", show_default=False
+    ),
+]
+Anchor = Annotated[
+    Literal["query", "rf", "none"],
+    typer.Option(
         help="Which columns count: those of the query's residues, those that the file marks (RF line; capitals of a3m), or all. "
         "Residues elsewhere are insertions, and kept.",
     ),
 ]
 Query = Annotated[str | None, typer.Option(metavar="NAME", help="Row that is the query. [default: the first]")]
 Block = Annotated[str | None, typer.Option(metavar="N|NAME", help="Which alignment of a file that has several.")]
-Alphabet = Annotated[str, typer.Option(metavar=f"auto|{'|'.join(ALPHABETS)}", help="Of the letters.")]
-To = Annotated[str, typer.Option("--to", metavar="NAME", help=f"Format to write: {', '.join(WRITTEN)}. [default: by the suffix of OUT]")]
+Letters = Literal["auto", "protein", "rna", "dna"]
+Alphabet = Annotated[Letters, typer.Option(help="Of the residues.")]
+To = Annotated[
+    str, typer.Option("--to", metavar="NAME", help=f"Format to write: {', '.join(WRITTEN)}. [default: by the suffix]", show_default=False)
+]
 Rename = Annotated[
     bool, typer.Option("--rename", help="Give rows whose names Stockholm and Clustal cannot hold (repeated, empty) other ones.")
 ]
@@ -61,10 +68,10 @@ def numbered(block: str | None) -> int | str | None:
     return int(block) if block is not None and block.isdecimal() else block
 
 
-def _read(source: str, format: str, anchor: str, query: str | None, block: str | None, alphabet: str) -> MSA:
-    anchor = cast(Literal["query", "rf", "none"], anchor)  # the reader refuses any other word
-    letters = cast(Literal["auto", "protein", "rna", "dna"], alphabet)
-    return read_msa(source, format, anchor=anchor, query=query, block=numbered(block), alphabet=letters)
+def _read(
+    source: str, format: str, anchor: Literal["query", "rf", "none"], query: str | None, block: str | None, alphabet: Letters
+) -> MSA:
+    return read_msa(source, format, anchor=anchor, query=query, block=numbered(block), alphabet=alphabet)
 
 
 def _refuse_output(path: Path, to: str, force: bool) -> None:
@@ -84,7 +91,7 @@ def info(
     source: Source,
     threshold: Annotated[float, typer.Option(min=1, max=100, help="Identity in percent from which rows are neighbours in Neff.")] = 80,
     neff_columns: Annotated[
-        str, typer.Option(metavar="shared|all", help="Columns of that identity: without a gap in either row (AlphaFold 2), or all (DCA).")
+        Columns, typer.Option(help="Columns of that identity: without a gap in either row (AlphaFold 2), or all (DCA).")
     ] = "shared",
     png: Annotated[
         Path | None, typer.Option("--png", "--out", metavar="FILE", help="Also draw coverage and identity into this file.")
@@ -108,7 +115,7 @@ def info(
             if find_spec("matplotlib") is None:
                 raise ConfigError("a picture needs matplotlib, which is not installed: pip install 'evoattn[viz]' brings it.")
         msa = _read(source, format, anchor, query, block, alphabet)
-        record, found = describe(msa, threshold=threshold / 100, columns=cast(Columns, neff_columns))
+        record, found = describe(msa, threshold=threshold / 100, columns=neff_columns)
         if png is not None:
             with new_file(png) as temporary:
                 draw_alignment(temporary, msa, found)
@@ -164,10 +171,17 @@ def filter_command(
 ) -> None:
     """Leave rows out, with the meanings and the units of HH-suite's hhfilter; the query always stays. Every bound is off unless given.
 
-    --id: two rows over the columns in which both have a residue; rows are taken by falling number of residues, and one is left out if
-    its identity to a row taken before is above the bound. --qid: residues equal to the query's / residues of the row.
-    --cov: residues / columns. --diff: as --id, with a bound that starts at 20 % and rises, up to --id, where rows are too few. X is no
-    residue, except in --max-gaps.
+    What is divided by what, X being no residue:
+
+    \b
+    --id        equal residues / columns in which both rows have a residue. Rows are taken
+                by falling number of residues; one is left out if its identity to a row
+                taken before is above the bound.
+    --cov       residues of the row / columns
+    --qid       residues equal to the query's / residues of the row
+    --diff      as --id, with a bound that starts at 20 % and rises, up to --id, where
+                fewer rows than this stand near a column
+    --max-gaps  gaps of the row / columns (here X is no gap)
     """
     bounds = {"min_coverage": coverage, "min_query_identity": query_identity, "max_gaps": max_gaps, "max_identity": max_identity}
     if not any([repeats, diff, max_rows, *(bound is not None for bound in bounds.values())]):
@@ -186,7 +200,7 @@ def subsample_command(
     target: Target,
     n: Annotated[int, typer.Option("-n", "--rows", min=1, help="Rows to keep, the query among them.")],
     method: Annotated[
-        str, typer.Option(metavar="random|diverse", help="Drawn at random; or one by one the row that differs most from those taken.")
+        Literal["random", "diverse"], typer.Option(help="Drawn at random; or one by one the row that differs most from those taken.")
     ] = "random",
     seed: Annotated[int, typer.Option(min=0, help="Of the random draw: the same seed keeps the same rows.")] = 0,
     to: To = "auto",
@@ -199,12 +213,10 @@ def subsample_command(
     force: Force = False,
 ) -> None:
     """Keep some rows: the query and others at random, or the most diverse ones. The order of the file stays."""
-    if method not in ("random", "diverse"):
-        raise typer.BadParameter(f"{method!r}; allowed are random and diverse.", param_hint="--method")
     with reported():
         _refuse_output(target, to, force)
         msa = _read(source, format, anchor, query, block, alphabet)
-        _write(subsample(msa, n, method=cast(Literal["random", "diverse"], method), seed=seed), target, to, rename)
+        _write(subsample(msa, n, method=method, seed=seed), target, to, rename)
 
 
 @msa_app.command(epilog=EXIT_CODES)

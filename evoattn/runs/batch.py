@@ -54,8 +54,8 @@ def run_folder(
 ) -> Batch:
     """Run each alignment of the folder `settings.input` into a folder of its name below `settings.folder`.
 
-    A file whose run is there, of the same content and with the same settings, is skipped unless `settings.force`. A file whose
-    run fails is listed with the reason, and the next one is run.
+    A file whose run is there, of the same content and with the same settings, is skipped unless `settings.force`. A file whose run
+    fails, or is there with other settings, is listed with the reason, and the next one is run.
 
     Args:
         settings: of every run; `input` is the folder.
@@ -72,12 +72,17 @@ def run_folder(
     for number, path in enumerate(files, 1):
         own = replace(settings, input=path, out=settings.folder / path.name)
         start = f"[{number}/{len(files)}] {path.name}"
-        if not settings.force and is_done(own):
+        other = None if settings.force else differences(own)
+        if other == []:
             batch.skipped.append(path.name)
             on_file(f"{start}: done before")
             continue
         on_file(f"{start} ...")
         try:
+            if other:
+                raise ConfigError(
+                    f"{own.folder} holds an earlier run with another {', '.join(other)}; give another --out, or --force to replace it."
+                )
             record = run(own, on_block, on_search)
         except Exception as error:  # the other files are run all the same
             batch.failed[path.name] = _reason(error)
@@ -100,14 +105,16 @@ def alignments_in(folder: Path) -> tuple[list[Path], list[str]]:
     return chosen, [path.name for path in files if path not in chosen]
 
 
-def is_done(settings: RunSettings) -> bool:
-    """Whether the output folder holds the run of these files with these settings."""
+def differences(settings: RunSettings) -> list[str] | None:
+    """What of an earlier run in the output folder differs from these settings: [] if nothing does, None if there is no earlier run."""
     try:
         record = json.loads((settings.folder / "run.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return False
-    same = json.loads(json.dumps(settings_record(settings))) == record.get("settings")
-    return same and record["input"]["files"] == files_record(settings)
+        before, content = record["settings"], record["input"]["files"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    now = json.loads(json.dumps(settings_record(settings)))
+    changed = [name for name, value in now.items() if before.get(name) != value]
+    return changed if content == files_record(settings) else ["content of the file", *changed]
 
 
 def _reason(error: Exception) -> str:

@@ -57,9 +57,9 @@ def rows_record(msa: MSA, draw: FeatureDraw, settings: RunSettings) -> dict[str,
         rule = f"kept are the query and {counted(kept - 1, 'row')} drawn at random (seed {settings.seed}{anew})"
         rule += f"; {counted(extra, 'row')} of the others, drawn too, go to the extra-MSA stack" if extra else ""
     rule += f"; the last {rest:,} count only in the profiles of the kept rows" if rest else ""
-    rule += f"; {counted(repeats, 'row')} that repeat an earlier one are left out" if repeats else ""
+    rule += f"; left out as repeats of an earlier row: {repeats:,}" if repeats else ""
     if features.masking is not None:
-        rule += f"; {features.masking.fraction:.0%} of the cells of the kept rows are hidden, as in training"
+        rule += f"; {100 * features.masking.fraction:.0f} % of the cells of the kept rows are hidden, the query's too"
     return {"kept": kept, "extra": extra, "profile_only": rest, "repeats": repeats, "rule": rule}
 
 
