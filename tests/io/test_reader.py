@@ -314,6 +314,13 @@ def test_several_stockholm_alignments(read, between: str) -> None:
     assert_same(read(content, block=1), read(STOCKHOLM))
 
 
+@pytest.mark.parametrize("mark", ["#=GF ID x", "#=GC RF xx", "#=GS q AC P1", "#=GR q SS HH"])
+def test_stockholm_without_its_first_line(read, mark: str) -> None:
+    msa = read(f"{mark}\nq MK\na M-\n//\n")
+    assert (msa.format, rows(msa)) == ("stockholm", ["MK", "M-"])
+    assert msa.account.notes == ("no '# STOCKHOLM 1.0' at the top: 1",)
+
+
 def test_stockholm_row_missing_in_a_block_is_named(read) -> None:
     with pytest.raises(MSAError, match=r"line 9, row 2 \('P2'\): has 4 columns, expected 7, those of the query, row 1 \('P1/5-9'\)"):
         read(STOCKHOLM.replace("P2             LaC\n", ""))
@@ -625,10 +632,12 @@ class Numbers:
 @pytest.mark.parametrize("size", [1, 2, 3, 7])
 @pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
 def test_pieces_of_any_size_are_the_same_file(read, monkeypatch: pytest.MonkeyPatch, size: int, end: str) -> None:
-    content = ("\ufeff" + INSERTIONS.replace("\n", end)).encode() + b"\0"
-    expected = read(content)
+    content = ("\ufeff" + 12 * INSERTIONS.replace("\n", end)).encode() + b"\0"  # more than what is looked at first
+    expected, lines = read(content), list(sources.Lines(io.BytesIO(content)).block())
     monkeypatch.setattr(sources, "_CHUNK", size)
     assert_same(read(content), expected)
+    assert list(sources.Lines(io.BytesIO(content)).block()) == lines
+    assert lines[-1] == (96, b"MKVLgg")
 
 
 def test_few_rows_of_a_deep_file_take_little_memory(read, tmp_path: Path) -> None:
@@ -679,31 +688,30 @@ def test_sequences_that_are_refused(content: str, message: str) -> None:
 # --- independent truth -----------------------------------------------------------------------------------------------
 
 
-def anchored_by_hand(texts: list[str], *, a3m: bool) -> tuple[list[str], list[list[int]], list[int]]:
-    """The reading rule, one character at a time."""
-    letters, deletions, trailing = [], [], []
+def anchored_by_hand(texts: list[str], *, a3m: bool) -> tuple[list[str], list[list[str]]]:
+    """The reading rule, one character at a time: of each row the letters of the columns, and those left of each and at the end."""
+    letters, inserted = [], []
     width = len(texts[0])
     query_has = [c not in "-." for c in texts[0]]
     for text in texts:
-        out, counts, waiting, column = "", [], 0, 0
+        out, places, waiting, column = "", [], "", 0
         for c in text:
             if a3m and c == ".":
                 continue
             if a3m and c.islower():
-                waiting += 1
+                waiting += c.upper()
                 continue
             if query_has[column]:
                 out += "-" if c == "." else c.upper()
-                counts.append(waiting)
-                waiting = 0
+                places.append(waiting)
+                waiting = ""
             elif c not in "-.":
-                waiting += 1
+                waiting += c
             column += 1
         assert column == width
         letters.append(out)
-        deletions.append(counts)
-        trailing.append(waiting)
-    return letters, deletions, trailing
+        inserted.append([*places, waiting])
+    return letters, inserted
 
 
 @pytest.mark.parametrize("kind", ["a3m", "fasta"])
@@ -718,10 +726,11 @@ def test_random_alignments_against_a_loop(read, kind: str) -> None:
         texts.append(row)
     msa = read("".join(f">r{i}\n{text}\n" for i, text in enumerate(texts)))
     assert msa.format == kind
-    letters, deletions, trailing = anchored_by_hand(texts, a3m=a3m)
+    letters, inserted = anchored_by_hand(texts, a3m=a3m)
     np.testing.assert_array_equal(msa.residues, np.stack([encode(row) for row in letters]))
-    assert msa.deletions.tolist() == deletions
-    assert msa.trailing.tolist() == trailing
+    assert msa.deletions.tolist() == [[len(place) for place in places[:-1]] for places in inserted]
+    assert msa.trailing.tolist() == [len(places[-1]) for places in inserted]
+    assert [msa.insertions.row(i)[1].decode() for i in range(msa.n_seq)] == ["".join(places) for places in inserted]
 
 
 def test_shipped_alignments_agree_in_two_formats() -> None:
