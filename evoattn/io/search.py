@@ -58,7 +58,7 @@ def search_database(
     domains = [(hit, domain) for hit in hits.included for domain in hit.domains.included]
     found = [f"{hit.name}/{domain.alignment.target_from}-{domain.alignment.target_to}" for hit, domain in domains]
     program = "phmmer" if iterations == 1 else f"jackhmmer ({done} of {iterations} iterations{'' if done == iterations else ', converged'})"
-    n_hits = len({hit.name for hit, _ in domains})
+    n_hits = sum(len(hit.domains.included) > 0 for hit in hits.included)
     return msa_of_rows(
         [query.names[0], *found],
         [query.descriptions[0], *(hit.description or "" for hit, _ in domains)],
