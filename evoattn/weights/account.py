@@ -4,12 +4,13 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import cache
 
 import torch
 from torch import Tensor, nn
 
 from evoattn.weights.family import Family, Shapes
-from evoattn.weights.tables import Rule
+from evoattn.weights.tables import Layout, Rule
 
 SHOWN = 8  # names per list in a message
 NUMBERED = re.compile(r"^(.*?\.)(\d+)\.")
@@ -73,8 +74,7 @@ def match(
 ) -> Match:
     """Compare the model's parameters with arrays of these shapes; those whose name is `claimed` are meant for the model."""
     by_name = {rule.name: rule for rule in rules}
-    needed = {source for rule in by_name.values() for source in rule.sources if source in shapes}
-    arrays = {source: torch.empty(shapes[source], device="meta") for source in needed}
+    made = cache(_made)  # blocks are alike, so few shapes are made in all
     good: list[Rule] = []
     missing: dict[str, str] = {}  # parameter -> with what would make it
     wrong_shape, transposed = [], []
@@ -89,12 +89,14 @@ def match(
             continue
         for source in rule.sources:
             layers[source].add(rule.layer)
-        value = rule.make(arrays)
-        if value is not None and value.shape == parameter.shape:
+        theirs = tuple(shapes[source][rule.layer is not None :] for source in rule.sources)
+        layout = rule.layout.pattern, tuple(rule.layout.sizes.items())
+        if made(theirs, layout, rule.swap, rule.part) == parameter.shape:
             good.append(rule)
             continue
         wrong_shape.append(_wrong_shape(rule, parameter, shapes))
-        if _fits_transposed(rule, parameter, arrays):
+        turned = tuple((*shape[:-2], *shape[:-3:-1]) for shape in theirs)
+        if len(theirs[0]) > 1 and made(turned, layout, rule.swap, rule.part) == parameter.shape:
             transposed.append(rule.sources[0])
     claimed_names = set(filter(claimed, shapes))
     partly = {name: len(read) for name, read in layers.items() if None not in read and len(read) < shapes[name][0]}
@@ -123,11 +125,14 @@ def _wrong_shape(rule: Rule, parameter: Tensor, shapes: Shapes) -> str:
     return f"{rule.name} is {tuple(parameter.shape)}; {found} does not become that by {by}"
 
 
-def _fits_transposed(rule: Rule, parameter: Tensor, arrays: Mapping[str, Tensor]) -> bool:
-    if any(arrays[source].dim() - (rule.layer is not None) < 2 for source in rule.sources):
-        return False
-    value = rule.make({source: arrays[source].mT for source in rule.sources})
-    return value is not None and value.shape == parameter.shape
+def _made(
+    theirs: tuple[tuple[int, ...], ...], layout: tuple[str, tuple[tuple[str, int], ...]], swap: bool, part: tuple[int, int]
+) -> tuple[int, ...] | None:
+    """The shape of what a rule makes of arrays of these shapes; None if they do not have its layout."""
+    sources = tuple(map(str, range(len(theirs))))
+    rule = Rule("", sources, Layout(layout[0], **dict(layout[1])), swap=swap, part=part)
+    value = rule.make({source: torch.empty(shape, device="meta") for source, shape in zip(sources, theirs, strict=True)})
+    return None if value is None else tuple(value.shape)
 
 
 def _blocks(names: Iterable[str]) -> Counter[str]:

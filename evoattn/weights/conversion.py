@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 from zipfile import ZipFile
@@ -20,8 +21,9 @@ from evoattn.weights.account import match
 from evoattn.weights.families import FAMILIES
 from evoattn.weights.family import Family
 from evoattn.weights.identify import Identity, check_profile, decide, recorded
+from evoattn.weights.sizes import stacks
 from evoattn.weights.sources import Source, open_source
-from evoattn.weights.tables import Rule, by_sources, unmade
+from evoattn.weights.tables import Rule, by_sources, under, unmade
 
 
 @dataclass(frozen=True)
@@ -39,6 +41,7 @@ def convert(
     destination: str | Path,
     *,
     model: nn.Module | None = None,
+    scope: str | None = None,
     family: str | None = None,
     version: str | None = None,
     entry: str | None = None,
@@ -53,7 +56,8 @@ def convert(
     Args:
         source, family, version, entry: as for :func:`load_weights`.
         destination: written under a temporary name in its folder, then moved into place.
-        model: the module whose parameters the file holds; by default the family builds it from the shapes.
+        model: the module whose parameters the file holds; by default it is built from the shapes: a trunk, or a ModuleDict of stacks.
+        scope: of `model`, as for :func:`load_weights`.
         force: replace a destination that exists.
 
     Raises:
@@ -72,7 +76,7 @@ def convert(
         return Conversion(found, len(opened.shapes) - kept, kept, _notice(FAMILIES[found.family]))
     write = _writer(path, {".safetensors": _write_safetensors})
     identity, model = _identity_and_model(opened, model, family, version)
-    rules = _rules(opened, model, FAMILIES[identity.family])
+    rules = _rules(opened, model, FAMILIES[identity.family], scope)
     used = {name for rule in rules for name in rule.sources}
     kept_names = [name for name in opened.shapes if name not in used]
     opened.check(opened.shapes)
@@ -91,12 +95,10 @@ def _identity_and_model(source: Source, model: nn.Module | None, family: str | N
     if model is not None:
         return decide(source, model, family, version), model
     identity = decide(source, None, family, version)
-    build = FAMILIES[identity.family].build
-    if build is None:
-        raise WeightsError(f"the shapes in {source.name} do not tell all sizes of a {identity.family} model; give the module as model=.")
+    family_ = FAMILIES[identity.family]
     try:
         with torch.device("meta"):
-            model = build(source.shapes, identity.version)
+            model = (family_.build or partial(stacks, family_))(source.shapes, identity.version)
     except (KeyError, IndexError, ValueError) as error:
         raise WeightsError(
             f"no model can be built for {source.name} from its shapes ({type(error).__name__}: {error}): arrays are missing, or it is only "
@@ -106,11 +108,13 @@ def _identity_and_model(source: Source, model: nn.Module | None, family: str | N
     return identity, model
 
 
-def _rules(source: Source, model: nn.Module, family: Family) -> list[Rule]:
+def _rules(source: Source, model: nn.Module, family: Family, scope: str | None) -> list[Rule]:
     """The rules that make every parameter of the model, having seen that they can all be undone."""
-    scope = family.scope(model)
-    beginning = family.claims(model, scope)
-    found = match(model, family.table(model, scope, source.shapes), source.shapes, lambda name: name.startswith(beginning), family)
+    rules: list[Rule] = []
+    for name, part in model.items() if isinstance(model, nn.ModuleDict) else [("", model)]:
+        its_rules = family.table(part, family.scope(part) if scope is None else scope, source.shapes)
+        rules += under(its_rules, name) if name else its_rules
+    found = match(model, rules, source.shapes, lambda name: False, family)
     if found.account.missing or found.account.wrong_shape:
         raise WeightsError(
             "\n".join([f"{source.name} does not fill this {type(model).__name__}, nothing was written: {found.account}", *found.findings])
@@ -154,15 +158,16 @@ def _back(source: Source) -> Iterator[tuple[str, Tensor]]:
 
 
 def _metadata(identity: Identity, model: nn.Module, rules: list[Rule]) -> dict[str, str]:
-    config = getattr(model, "config", None)
-    settings = dataclasses.asdict(config) if dataclasses.is_dataclass(config) and not isinstance(config, type) else {}
+    parts = dict(model.items()) if isinstance(model, nn.ModuleDict) else {"": model}
+    settings: dict[str, Any] = {name: getattr(part, "config", None) for name, part in parts.items()}
+    configs = {name: dataclasses.asdict(config) for name, config in settings.items() if config is not None}
     return {
         "format": "pt",  # what other readers of safetensors look for
         "evoattn_family": identity.family,
         "evoattn_version": identity.version,
         "evoattn_profile": json.dumps(dataclasses.asdict(identity.profile)),
-        "evoattn_model": type(model).__name__,
-        "evoattn_config": json.dumps(settings),
+        "evoattn_model": json.dumps({name: type(part).__name__ for name, part in parts.items()}),
+        "evoattn_config": json.dumps(configs.get("", configs)),
         "evoattn_licence": FAMILIES[identity.family].licence,
         "evoattn_rules": canonical.rules_to_json(rules),
     }

@@ -25,8 +25,8 @@ class Family:
         scopes: module class -> where its arrays are in a whole file; a class stands for those that derive from it, the nearest counts.
         claims: (module, scope) -> what the names of arrays that belong to the module begin with.
         out_of_scope: beginnings of names of arrays that no module of ours takes, and a word for each.
-        build: (shapes, version) -> the largest module of ours that the file fills, called under ``torch.device("meta")``. None where the
-            shapes do not tell the sizes: then `convert` needs to be given the module.
+        build: (shapes, version) -> the largest module of ours that the file fills, called under ``torch.device("meta")``, for `convert`.
+            None is for AlphaFold 3 and its kin, of whose files :mod:`evoattn.weights.sizes` builds MSA module and Pairformer.
         source: where users get the file. licence: its terms, in a line. line: the Python line that loads it.
         forbids_conversion: the terms forbid passing on what is made of the file; `convert` says so.
     """

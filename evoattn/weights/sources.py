@@ -65,14 +65,14 @@ def open_source(source: "Source | str | Path | Arrays", entry: str | None = None
         raise WeightsError(f"there is no file {path}; give the path of a parameter file ({KINDS}), e.g. a params_model_*.npz.") from None
     except OSError as error:
         raise WeightsError(f"{path} cannot be read ({error}); give the path of a parameter file ({KINDS}).") from error
+    if head[8:9] == b"{":  # after the length of its header, of which the first bytes may look like anything
+        return _open_safetensors(path)
     if head.startswith(b"PK") and not _is_checkpoint(path):
         return _open_npz(path)
     if head.startswith((b"PK", b"\x80")):  # the latter a bare pickle: how torch saved until release 1.6
         return _from_mapping(str(path), "torch checkpoint", checkpoints.read(path), entry)
     if head.startswith(af3_records.ZSTD_MAGIC) or path.name.endswith(".bin"):
         return _open_records(path)
-    if len(head) > 8 and head[8:9] == b"{":
-        return _open_safetensors(path)
     if head.startswith(b"\x93NUMPY"):
         raise WeightsError(f"{path} cannot be read as parameters: it is a single array without a name. Save it in an npz.")
     what = f"it begins with {head!r}" if head else "it is empty"

@@ -2,6 +2,7 @@
 
 import argparse
 import collections
+import json
 import os
 import pickle
 import struct
@@ -156,6 +157,15 @@ def test_records_that_contradict_themselves(lengths: tuple[int, ...], rest: byte
     (tmp_path / "x.bin").write_bytes(struct.pack("<5i", *lengths) + rest)
     with pytest.raises(WeightsError, match=words):
         open_source(tmp_path / "x.bin")
+
+
+@pytest.mark.parametrize("first", [b"PK", b"\x80\x00", af3_records.ZSTD_MAGIC[:2]])
+def test_safetensors_whose_length_looks_like_another_format(first: bytes, tmp_path: Path) -> None:
+    """The first bytes of a safetensors file are the length of its header, which can be those that other formats begin with."""
+    wanted = int.from_bytes(first, "little")
+    text = json.dumps({"x": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}})
+    (tmp_path / "x.safetensors").write_bytes(struct.pack("<Q", wanted) + text.ljust(wanted).encode() + struct.pack("<f", 2.5))
+    assert everything(open_source(tmp_path / "x.safetensors"))["x"].item() == 2.5
 
 
 # --- files that mean harm, and classes of other packages ---------------------------------------------------------------------------------
