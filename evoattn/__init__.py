@@ -19,8 +19,10 @@ from evoattn.blocks import (
 from evoattn.config import (
     PRESETS,
     PROFILES,
+    ESMFoldConfig,
     EvoformerConfig,
     MSAModuleConfig,
+    MSATransformerConfig,
     PairformerConfig,
     Profile,
     TrunkConfig,
@@ -29,24 +31,27 @@ from evoattn.config import (
 )
 from evoattn.errors import BackendError, ConfigError, EvoattnError, MSAError, ShapeError, WeightsError
 from evoattn.execution import Execution, set_execution
-from evoattn.io import MSA, make_features, read_msa
+from evoattn.io import MSA, esm_tokens, make_features, read_msa
 from evoattn.model import EvoformerTrunk, Recycled, Representations
 from evoattn.ops import Backend, attention, attention_weights, causal_mask, explain, mask_from_additive, pair_attention
 from evoattn.primitives import GatedAttention, GatedAveraging, GlobalGatedAttention, MultiHeadAttention, SharedDropout, Transition
 from evoattn.primitives.capture import capture_attention
 from evoattn.primitives.init import redraw_
 from evoattn.stacks import EvoformerBlock, EvoformerStack, ExtraMSAStack, MSAModule, MSAModuleBlock, PairformerBlock, PairformerStack
+from evoattn.stacks.esmfold import ESMFoldTrunk
+from evoattn.stacks.msa_transformer import MSATransformer
 from evoattn.weights import load_weights
 
 __version__ = "0.1.0"
 
 __all__ = [
-    "MSA", "PRESETS", "PROFILES", "AttentionPairBias", "Backend", "BackendError", "ConfigError", "EvoattnError", "EvoformerBlock",
-    "EvoformerConfig", "EvoformerStack", "EvoformerTrunk", "Execution", "ExtraMSAStack", "GatedAttention", "GatedAveraging",
-    "GlobalGatedAttention", "MSAColumnAttention", "MSAError", "MSAGlobalColumnAttention", "MSAModule", "MSAModuleBlock",
-    "MSAModuleConfig", "MSARowAttention", "MSATransition", "MultiHeadAttention", "OuterProductMean", "PairTransition",
-    "PairWeightedAveraging", "PairformerBlock", "PairformerConfig", "PairformerStack", "Profile", "Recycled", "Representations",
-    "ShapeError", "SharedDropout", "Transition", "TriangleAttention", "TriangleMultiplication", "TrunkConfig", "WeightsError",
-    "attention", "attention_weights", "capture_attention", "causal_mask", "explain", "load_weights", "make_features",
-    "mask_from_additive", "pair_attention", "preset", "profile", "read_msa", "redraw_", "set_execution",
+    "MSA", "PRESETS", "PROFILES", "AttentionPairBias", "Backend", "BackendError", "ConfigError", "ESMFoldConfig", "ESMFoldTrunk",
+    "EvoattnError", "EvoformerBlock", "EvoformerConfig", "EvoformerStack", "EvoformerTrunk", "Execution", "ExtraMSAStack",
+    "GatedAttention", "GatedAveraging", "GlobalGatedAttention", "MSAColumnAttention", "MSAError", "MSAGlobalColumnAttention", "MSAModule",
+    "MSAModuleBlock", "MSAModuleConfig", "MSARowAttention", "MSATransformer", "MSATransformerConfig", "MSATransition",
+    "MultiHeadAttention", "OuterProductMean", "PairTransition", "PairWeightedAveraging", "PairformerBlock", "PairformerConfig",
+    "PairformerStack", "Profile", "Recycled", "Representations", "ShapeError", "SharedDropout", "Transition", "TriangleAttention",
+    "TriangleMultiplication", "TrunkConfig", "WeightsError", "attention", "attention_weights", "capture_attention", "causal_mask",
+    "esm_tokens", "explain", "load_weights", "make_features", "mask_from_additive", "pair_attention", "preset", "profile", "read_msa",
+    "redraw_", "set_execution",
 ]  # fmt: skip

@@ -8,7 +8,10 @@ import torch
 from torch import nn
 
 import evoattn as ea
+from evoattn.blocks import SequenceToPair, TiedRowAttention
 from evoattn.model import RecyclingEmbedder, RelativePosition
+from evoattn.primitives import TiedAttention
+from evoattn.stacks import ContactHead, ESMFoldBlock, MSATransformerBlock, MSATransformerEncoder
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -39,6 +42,15 @@ PUBLISHED = {
     "PairformerBlock": lambda: ea.PairformerBlock(ea.PairformerConfig()),
     "PairformerStack": lambda: ea.PairformerStack(ea.PairformerConfig()),
     "AttentionPairBias": lambda: ea.AttentionPairBias(384, 128, 16),
+    "TiedAttention": lambda: TiedAttention(768, 12),
+    "TiedRowAttention": lambda: TiedRowAttention(768, 12),
+    "MSATransformerBlock": lambda: MSATransformerBlock(ea.MSATransformerConfig()),
+    "MSATransformerEncoder": lambda: MSATransformerEncoder(ea.MSATransformerConfig()),
+    "ContactHead": lambda: ContactHead(144),
+    "MSATransformer": lambda: ea.MSATransformer(ea.MSATransformerConfig()),
+    "SequenceToPair": lambda: SequenceToPair(1024, 128),
+    "ESMFoldBlock": lambda: ESMFoldBlock(ea.ESMFoldConfig()),
+    "ESMFoldTrunk": lambda: ea.ESMFoldTrunk(ea.ESMFoldConfig()),
 }
 
 

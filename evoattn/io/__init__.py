@@ -2,6 +2,7 @@
 
 from evoattn.io.align import align_sequences
 from evoattn.io.chains import ChainIds, chain_ids, expand_copies, split_chains
+from evoattn.io.esm_tokens import esm_tokens
 from evoattn.io.feature_config import FEATURE_PRESETS, FeatureConfig, MSAMasking, feature_preset
 from evoattn.io.feature_draw import FeatureDraw
 from evoattn.io.feature_padding import pad_features
@@ -32,6 +33,7 @@ __all__ = [
     "chain_ids",
     "draw_features",
     "drop_repeats",
+    "esm_tokens",
     "expand_copies",
     "feature_preset",
     "filter_rows",
