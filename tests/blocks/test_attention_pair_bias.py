@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from evoattn import AttentionPairBias
+from evoattn import AttentionPairBias, load_weights
 from tests.blocks import oracles
 from tests.blocks.alphafold import Run, scaled, transposed_bias
 from tests.blocks.contract import BlockTests, PairAsTests, TwoInputTests, assert_refused, mixes_of, published_and_all
@@ -22,62 +22,28 @@ MIXES = mixes_of(
     "s",
 )
 
-BOLTZ = {
-    "pair_norm": "attention.proj_z.0", "pair_bias": "attention.proj_z.1", "attn.q": "attention.proj_q", "attn.k": "attention.proj_k",
-    "attn.v": "attention.proj_v", "attn.gate": "attention.proj_g", "attn.out": "attention.proj_o",
-}  # fmt: skip
-PROTENIX = {
-    "norm": "attention_pair_bias.layernorm_a", "pair_norm": "attention_pair_bias.layernorm_z",
-    "pair_bias": "attention_pair_bias.linear_nobias_z", "attn.gate": "attention_pair_bias.attention.linear_g",
-    "attn.out": "attention_pair_bias.attention.linear_o", **{f"attn.{x}": f"attention_pair_bias.attention.linear_{x}" for x in "qkv"},
-}  # fmt: skip
-# file: (our module -> theirs, their mask of the single representation, their output of this block)
+# file -> family, scope of the block, inputs, mask of the single representation, this block's output
 SYSTEMS = {
-    "boltz1_pairformer_layer": ({"norm": "attention.norm_s", **BOLTZ}, "mask", "attention"),
-    "boltz2_pairformer_layer": ({"norm": "pre_norm_s", **BOLTZ}, "mask", "attention"),
-    "protenix_pairformer_block": (PROTENIX, None, "attention_pair_bias"),
-}
-AF3 = {
-    "norm.weight": "layer_norm//scale", "norm.bias": "layer_norm//offset", "attn.q.weight": "q_projection//weights",
-    "attn.q.bias": "q_projection//bias", "attn.k.weight": "k_projection//weights", "attn.v.weight": "v_projection//weights",
-    "attn.gate.weight": "gating_query//weights", "attn.out.weight": "transition2//weights",
+    "boltz1_pairformer_layer": ("boltz", "", ("s", "z"), "mask", "attention"),
+    "boltz2_pairformer_layer": ("boltz", "", ("s", "z"), "mask", "attention"),
+    "protenix_pairformer_block": ("protenix", "attention_pair_bias", ("s", "z"), None, "attention_pair_bias"),
+    "af3_pairformer_block": (
+        "alphafold3", "trunk_pairformer", ("single", "pair"), "seq_mask", "single_attention_transition2/out",
+    ),
 }  # fmt: skip
-
-
-def published(shared: Path, name: str) -> tuple[AttentionPairBias, list[torch.Tensor | None], np.ndarray]:
-    """The block with the parameters of a published one, its inputs and its output in the case "rand"."""
-    with np.load(shared / "golden" / f"{name}.npz") as file:
-        data = {key: file[key] for key in file.files}
-    layers, mask, sub = SYSTEMS[name]
-    block = AttentionPairBias(40, 24, 4)
-    state = {f"{ours}.{leaf}": data[f"param/{theirs}.{leaf}"] for ours, theirs in layers.items() for leaf in ("weight", "bias")
-             if f"param/{theirs}.{leaf}" in data}  # fmt: skip
-    block.load_state_dict({name: torch.from_numpy(array) for name, array in state.items()})
-    # the pair representation is updated first in these blocks
-    inputs = [torch.from_numpy(data["in/s"]), torch.from_numpy(data["rand/out/z"])]
-    return block, [*inputs, None if mask is None else torch.from_numpy(data[f"rand/{mask}"]).bool()], data[f"rand/sub/{sub}"]
-
-
-def published_af3(shared: Path) -> tuple[AttentionPairBias, list[torch.Tensor | None], np.ndarray]:
-    """The same for AlphaFold 3, whose matrices are [in, (heads, width of a head)]."""
-    with np.load(shared / "golden" / "af3_pairformer_block.npz") as file:
-        data = {key: torch.from_numpy(file[key]) for key in file.files if file[key].dtype.kind == "f"}
-    scope = "param/trunk_pairformer/single_"
-    state = {ours: data[f"{scope}attention_{theirs}"] for ours, theirs in AF3.items()}
-    state = {name: x.flatten(1).mT if name.startswith("attn.") and name.endswith("weight") else x.flatten() for name, x in state.items()}
-    state |= {"pair_norm.weight": data[f"{scope}pair_logits_norm//scale"], "pair_norm.bias": data[f"{scope}pair_logits_norm//offset"]}
-    state["pair_bias.weight"] = data[f"{scope}pair_logits_projection//weights"].mT
-    block = AttentionPairBias(40, 32, 4)
-    block.load_state_dict(state)
-    inputs = [data["in/single"], data["rand/out/pair"], data["rand/seq_mask"].bool()]
-    return block, inputs, data["rand/sub/single_attention_transition2/out"].numpy()
 
 
 def read(shared: Path, name: str) -> tuple[AttentionPairBias, list[torch.Tensor | None], np.ndarray]:
-    return published_af3(shared) if name.startswith("af3") else published(shared, name)
-
-
-NAMES = [*SYSTEMS, "af3_pairformer_block"]
+    """The block with the parameters of a published one, its inputs and its output in the case "rand"."""
+    with np.load(shared / "golden" / f"{name}.npz") as file:
+        data = {key: file[key] for key in file.files}
+    family, scope, (single, pair), mask, sub = SYSTEMS[name]
+    block = AttentionPairBias(40, data[f"in/{pair}"].shape[-1], 4)
+    parameters = {key.removeprefix("param/"): array for key, array in data.items() if key.startswith("param/")}
+    load_weights(block, parameters, family, scope=scope, strict=False)  # the other blocks have the same scope
+    # the pair representation is updated first in these blocks
+    inputs = [torch.from_numpy(data[f"in/{single}"]), torch.from_numpy(data[f"rand/out/{pair}"])]
+    return block, [*inputs, None if mask is None else torch.from_numpy(data[f"rand/{mask}"]).bool()], data[f"rand/sub/{sub}"]
 
 
 def ungated(block: nn.Module) -> Run:
@@ -89,7 +55,7 @@ class TestAttentionPairBias(BlockTests, TwoInputTests, PairAsTests):
     cases = published_and_all(MIXES)
     mixes = MIXES
 
-    @pytest.mark.parametrize("name", NAMES)
+    @pytest.mark.parametrize("name", SYSTEMS)
     def test_output_is_that_of(self, name: str, shared: Path) -> None:
         block, inputs, expected = read(shared, name)
         assert_golden("output", block(*inputs), expected)
