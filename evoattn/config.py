@@ -41,6 +41,15 @@ def check_sizes(config: object, *names: str, least: int = 1) -> None:
             raise ConfigError(f"{type(config).__name__}: {name} is {value!r}; it must be an integer of at least {least}.")
 
 
+def check_bins(config: object, least: str, most: str) -> None:
+    """Raise ConfigError unless these fields of `config` are the borders of bins of distances."""
+    low, high = getattr(config, least), getattr(config, most)
+    if not 0.0 <= low < high:
+        raise ConfigError(
+            f"{type(config).__name__}: {least} is {low!r} and {most} {high!r}; they are distances in Angstrom, the first below the second."
+        )
+
+
 DropoutAxes = Literal["rows", "columns", "rows and channels", "columns and channels"]
 
 
@@ -327,6 +336,26 @@ class MSAModuleConfig(PairConfig):
             check_sizes(self, "c_msa_feat", "c_single_inputs")
 
 
+PAIRFORMERS: dict[str, PairformerConfig] = {
+    name: PairformerConfig(n_blocks=n_blocks, profile=PROFILES[family])
+    for name, family, n_blocks in (
+        ("alphafold3", "alphafold3", 48), ("boltz1", "boltz", 48), ("boltz2", "boltz", 64), ("protenix", "protenix", 48),
+        ("openfold3", "openfold3", 48), ("openfold3_transposed", "openfold3_transposed", 48), ("rosettafold3", "rosettafold3", 48),
+    )
+}  # fmt: skip
+"""The Pairformers of published systems."""
+
+MSA_MODULES: dict[str, MSAModuleConfig] = {
+    name: MSAModuleConfig(profile=PROFILES[family], c_head_msa=c_head, c_msa_feat=c_feat, c_single_inputs=c_inputs)
+    for name, family, c_head, c_feat, c_inputs in (
+        ("alphafold3", "alphafold3", 8, 34, 447), ("boltz1", "boltz", 32, 36, 455), ("boltz2", "boltz", 32, 36, 384),
+        ("protenix", "protenix", 8, 34, 449), ("openfold3", "openfold3", 8, 34, 449),
+        ("openfold3_transposed", "openfold3_transposed", 8, 34, 449), ("rosettafold3", "rosettafold3", 32, 34, 449),
+    )
+}  # fmt: skip
+"""The MSA modules of published systems, with the embedding of their features."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class ESMFoldConfig(PairConfig):
     """The trunk of ESMFold (Lin et al. 2023; defaults are those of its published models).
@@ -402,14 +431,58 @@ class MSATransformerConfig:
             )
 
 
+@dataclass(frozen=True, kw_only=True)
+class TemplateConfig(PairConfig):
+    """How templates are embedded (AlphaFold 2 supplement, algorithm 2, lines 7 to 13; defaults are its monomer's).
+
+    Attributes (besides those of :class:`PairConfig`, which are the template pair stack's: algorithm 16):
+        form: "pointwise", the monomer's: 88 features in one layer, and attention over the templates (algorithm 17). "average",
+            AlphaFold-Multimer's: nine layers, one of which sees the pair representation, added up, and the mean over the templates.
+        n_head_pointwise, c_head_pointwise: heads of the attention over the templates and width of each.
+        torsions: torsion angles of the templates are further rows of the MSA representation.
+        bins, bin_min, bin_max: bins of the C-beta distances, in Angstrom.
+    """
+
+    n_blocks: int = 2
+    c_z: int = 64
+    c_hidden_mul: int = 64
+    pair_transition_n: int = 2
+    form: Literal["pointwise", "average"] = "pointwise"
+    n_head_pointwise: int = 4
+    c_head_pointwise: int = 16
+    torsions: bool = True
+    bins: int = 39
+    bin_min: float = 3.25
+    bin_max: float = 50.75
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_sizes(self, "n_head_pointwise", "c_head_pointwise", "bins")
+        if self.form not in ("pointwise", "average"):
+            raise ConfigError(f"TemplateConfig: form is {self.form!r}; allowed are 'pointwise' and 'average'.")
+        check_bins(self, "bin_min", "bin_max")
+
+    @classmethod
+    def multimer(cls) -> "TemplateConfig":
+        """AlphaFold-Multimer's."""
+        return cls(form="average", profile=PROFILES["alphafold2_multimer"])
+
+    @property
+    def c_torsion_feat(self) -> int:
+        """Features of a residue in a template's row: its type (22), and 7 torsion angles with their alternatives, or 4 side chain ones."""
+        return 57 if self.form == "pointwise" else 34
+
+
 @dataclass(frozen=True)
 class TrunkConfig:
     """Features to representations: embedding, extra-MSA stack and Evoformer (defaults are AlphaFold 2 monomer without templates).
 
     Attributes:
-        evoformer: the main stack. extra: the extra-MSA stack in front of it, or None for none.
+        evoformer: the main stack. extra: the extra-MSA stack in front of it, or None for none. templates: their embedding, or None.
         c_target_feat, c_msa_feat, c_extra_feat: channels of the input features (supplement, table 1).
         max_relative: residue offsets beyond it share one encoding (algorithm 4).
+        max_chain: None, or as AlphaFold-Multimer: residues of different chains share one, and copies of a chain are told apart by the
+            difference of their numbers, up to this.
         recycle_bins, recycle_min, recycle_max: bins of the recycled C-beta distances, in Angstrom (algorithm 32).
     """
 
@@ -419,18 +492,16 @@ class TrunkConfig:
     c_msa_feat: int = 49
     c_extra_feat: int = 25
     max_relative: int = 32
+    max_chain: int | None = None
+    templates: TemplateConfig | None = None
     recycle_bins: int = 15
     recycle_min: float = 3.25
     recycle_max: float = 20.75
 
     def __post_init__(self) -> None:
         check_sizes(self, "c_target_feat", "c_msa_feat", "c_extra_feat", "recycle_bins")
-        check_sizes(self, "max_relative", least=0)
-        if not 0.0 <= self.recycle_min < self.recycle_max:
-            raise ConfigError(
-                f"TrunkConfig: recycle_min is {self.recycle_min!r} and recycle_max {self.recycle_max!r}; "
-                "they are distances in Angstrom, the first below the second."
-            )
+        check_sizes(self, *(["max_relative"] if self.max_chain is None else ["max_relative", "max_chain"]), least=0)
+        check_bins(self, "recycle_min", "recycle_max")
         if self.evoformer.c_s is None:
             raise ConfigError("TrunkConfig: evoformer.c_s is None; the trunk returns a single representation, so give its width, e.g. 384.")
         if self.extra is not None and self.extra.c_z != self.evoformer.c_z:

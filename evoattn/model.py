@@ -5,15 +5,20 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor, nn
 
+from evoattn.blocks import RelativePosition
+from evoattn.blocks.template import distance_bins
 from evoattn.config import TrunkConfig
 from evoattn.errors import ConfigError, ShapeError
 from evoattn.ops import hide_nonfinite
 from evoattn.primitives import linear
 from evoattn.shapes import MSA, Pair, PairMask, SingleMask, check_features, check_mask
-from evoattn.stacks import EvoformerStack, ExtraMSAStack
+from evoattn.stacks import AveragedTemplates, EvoformerStack, ExtraMSAStack, PointwiseTemplates, Templates
+from evoattn.stacks.template_features import read_templates
+
+CHAIN_FEATURES = ("asym_id", "entity_id", "sym_id")
 
 
 @dataclass(frozen=True)
@@ -32,21 +37,6 @@ class Recycled:
     msa_first_row: Float[Tensor, "*batch n c_m"]
     pair: Float[Tensor, "*batch n n c_z"]
     positions: Float[Tensor, "*batch n 3"] | None = None
-
-
-class RelativePosition(nn.Module):
-    """Encoding of the residue offset i - j, clipped to +-max_relative (AlphaFold 2 supplement, algorithms 4 and 5)."""
-
-    def __init__(self, c_z: int, max_relative: int) -> None:
-        super().__init__()
-        self.max_relative = max_relative
-        self.linear = linear(2 * max_relative + 1, c_z)
-
-    def forward(self, residue_index: Int[Tensor, "*batch n"]) -> Float[Tensor, "*batch n n c_z"]:
-        offset = residue_index.unsqueeze(-1) - residue_index.unsqueeze(-2)
-        bins = (offset + self.max_relative).clamp(0, 2 * self.max_relative)
-        # a one-hot times a matrix is a look-up of its columns; the bias comes along
-        return nn.functional.embedding(bins, self.linear.weight.mT + self.linear.bias)
 
 
 class RecyclingEmbedder(nn.Module):
@@ -70,17 +60,25 @@ class RecyclingEmbedder(nn.Module):
 
     def distogram(self, positions: Float[Tensor, "*batch n 3"]) -> Float[Tensor, "*batch n n bins"]:
         """One-hot of the distance's bin; the last bin is open, and distances below the first belong to none."""
-        c = self.config
-        lower = torch.linspace(c.recycle_min, c.recycle_max, c.recycle_bins, device=positions.device, dtype=positions.dtype).square()
-        upper = torch.cat([lower[1:], lower.new_tensor([1e8])])
-        squared = (positions.unsqueeze(-2) - positions.unsqueeze(-3)).square().sum(-1, keepdim=True)
-        return ((squared > lower) & (squared < upper)).to(positions.dtype)
+        return distance_bins(positions, self.config.recycle_min, self.config.recycle_max, self.config.recycle_bins)
+
+
+class TemplateRows(nn.Module):
+    """Rows of the MSA representation made of templates' torsion angles (AlphaFold 2 supplement, algorithm 2, lines 7 and 8)."""
+
+    def __init__(self, c_torsion_feat: int, c_m: int) -> None:
+        super().__init__()
+        self.embedding = linear(c_torsion_feat, c_m, init="relu")
+        self.projection = linear(c_m, c_m, init="relu")
+
+    def forward(self, torsions: Float[Tensor, "*batch t n c_torsion"]) -> Float[Tensor, "*batch t n c_m"]:
+        return self.projection(torch.relu(self.embedding(torsions)))
 
 
 class EvoformerTrunk(nn.Module):
     """Features -> embedding -> extra-MSA stack -> Evoformer.
 
-    AlphaFold 2 supplement, algorithm 2 (lines 5 to 18, without templates), with algorithms 3 to 6, 18 and 32.
+    AlphaFold 2 supplement, algorithm 2 (lines 5 to 18), with algorithms 3 to 6, 16 to 18 and 32; and AlphaFold-Multimer's, by its config.
     """
 
     def __init__(self, config: TrunkConfig) -> None:
@@ -92,8 +90,15 @@ class EvoformerTrunk(nn.Module):
         self.msa = linear(c.c_msa_feat, c.evoformer.c_m)
         self.target_left = linear(c.c_target_feat, c.evoformer.c_z)
         self.target_right = linear(c.c_target_feat, c.evoformer.c_z)
-        self.relative_position = RelativePosition(c.evoformer.c_z, c.max_relative)
+        self.relative_position = RelativePosition(c.evoformer.c_z, c.max_relative, c.max_chain)
         self.recycling = RecyclingEmbedder(config)
+        self.templates: PointwiseTemplates | AveragedTemplates | None = None
+        self.template_rows: TemplateRows | None = None
+        if c.templates is not None:
+            embedder = PointwiseTemplates if c.templates.form == "pointwise" else AveragedTemplates
+            self.templates = embedder(c.templates, c.evoformer.c_z)
+            if c.templates.torsions:
+                self.template_rows = TemplateRows(c.templates.c_torsion_feat, c.evoformer.c_m)
         self.extra_msa = None if c.extra is None else linear(c.c_extra_feat, c.extra.c_m)
         self.extra_stack = None if c.extra is None else ExtraMSAStack(c.extra)
         self.evoformer = EvoformerStack(c.evoformer)
@@ -107,7 +112,9 @@ class EvoformerTrunk(nn.Module):
         Args:
             features: as :func:`evoattn.make_features` returns them: target_feat [*batch, N_res, 22], residue_index [*batch, N_res],
                 msa_feat [*batch, N_seq, N_res, 49], extra_msa_feat [*batch, N_extra, N_res, 25], and the boolean masks seq_mask
-                [*batch, N_res], msa_mask and extra_msa_mask of the shape of their alignment (all True where absent).
+                [*batch, N_res], msa_mask and extra_msa_mask of the shape of their alignment (all True where absent). With
+                ``config.max_chain`` also asym_id, entity_id and sym_id [*batch, N_res] (all one chain where absent). With
+                ``config.templates``, template features as :func:`evoattn.stacks.template_features.read_templates` lists them, or none.
             previous: of an earlier pass; zeros by default, as AlphaFold 2 starts.
 
         Raises:
@@ -129,13 +136,27 @@ class EvoformerTrunk(nn.Module):
         m, z = self._embed(features, previous, seq_mask, pair_mask)
         in_place = not (torch.is_grad_enabled() or self.training)  # m, z and extra are the trunk's own: the stacks may use them up
 
-        def run(stack: EvoformerStack | ExtraMSAStack) -> Callable[..., Any]:
+        def run(stack: EvoformerStack | ExtraMSAStack | PointwiseTemplates | AveragedTemplates) -> Callable[..., Any]:
             return stack.run_ if in_place else stack
 
+        templates = None if self.config.templates is None else read_templates(features, self.config.templates, features["target_feat"])
+        if self.templates is not None:
+            z = run(self.templates)(z, templates, pair_mask, features.get("asym_id") if self.config.max_chain is not None else None)
         if self.extra_stack is not None and self.extra_msa is not None:
             extra = self.extra_msa(features["extra_msa_feat"])
             z = run(self.extra_stack)(extra, z, features.get("extra_msa_mask"), pair_mask)
-        return Representations(*run(self.evoformer)(m, z, features.get("msa_mask"), pair_mask))
+        n_seq, msa_mask = m.shape[-3], features.get("msa_mask")
+        if self.template_rows is not None and templates is not None and templates.torsions is not None:
+            m, msa_mask = self._with_template_rows(m, msa_mask, templates)
+        m, z, s = run(self.evoformer)(m, z, msa_mask, pair_mask)
+        return Representations(m[..., :n_seq, :, :], z, s)
+
+    def _with_template_rows(self, m: Tensor, msa_mask: Tensor | None, templates: Templates) -> tuple[Tensor, Tensor]:
+        """m and its mask, with a row for each template below it."""
+        assert self.template_rows is not None and templates.torsions is not None and templates.torsion_mask is not None
+        rows = self.template_rows(templates.torsions)
+        mask = torch.ones(m.shape[:-1], dtype=torch.bool, device=m.device) if msa_mask is None else msa_mask
+        return torch.cat([m, rows], dim=-3), torch.cat([mask, templates.torsion_mask], dim=-2)
 
     def _embed(
         self, features: Mapping[str, Tensor], previous: Recycled | None, seq_mask: SingleMask | None, pair_mask: PairMask | None
@@ -153,7 +174,8 @@ class EvoformerTrunk(nn.Module):
             previous = Recycled(*shown, previous.positions)
         first_row, recycled_pair = self.recycling(previous)
         m = torch.cat([(query + first_row).unsqueeze(-3), m[..., 1:, :, :]], dim=-3)
-        return m, z + recycled_pair + self.relative_position(features["residue_index"])
+        chains = [] if self.config.max_chain is None else [features.get(name) for name in CHAIN_FEATURES]
+        return m, z + recycled_pair + self.relative_position(features["residue_index"], *chains)
 
     def _checked(self, features: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """The features that are used, with NaN and inf at masked positions replaced by 0: else a linear layer's gradient has them."""
@@ -180,9 +202,25 @@ class EvoformerTrunk(nn.Module):
             checked[name] = hide_nonfinite(x, mask)
             if mask is not None:
                 checked[mask_name] = mask
+        if c.max_chain is not None:
+            checked |= _chains(owner, features, residues)
+        if c.templates is not None:  # checked where they are read
+            checked |= {name: x for name, x in features.items() if name.startswith("template_")}
         if checked["msa_feat"].shape[-3] == 0:
             raise ShapeError(f"{owner}: features['msa_feat'] has no rows; the query sequence is the first row of an alignment.")
         return checked
+
+
+def _chains(owner: str, features: Mapping[str, Tensor], residues: torch.Size) -> dict[str, Tensor]:
+    """The numbers of chains that there are."""
+    given = {name: features[name] for name in CHAIN_FEATURES if name in features}
+    for name, x in given.items():
+        if x.is_floating_point() or x.shape != residues:
+            raise ShapeError(
+                f"{owner}: features[{name!r}] is {x.dtype} {tuple(x.shape)}; it must be an integer type {tuple(residues)} = "
+                "[*batch, N_res], as features['residue_index']."
+            )
+    return given
 
 
 def _check_kin(name: str, x: Tensor, weight: Tensor) -> None:

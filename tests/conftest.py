@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 import torch
 
+from tests.helpers import GOLDEN, Read
+
 # Nothing above imports evoattn: from here on, every module of it is loaded with its annotations enforced on each call.
 jaxtyping.install_import_hook("evoattn", "beartype.beartype")
 
@@ -35,6 +37,24 @@ def shared() -> Path:
     if not path.is_dir():
         pytest.skip(f"no reference files at {path}")
     return path
+
+
+@pytest.fixture
+def read(request: pytest.FixtureRequest) -> Read:
+    """(name, needed) -> the arrays of a reference file; skips where none with keys that begin with `needed` is at hand."""
+
+    def arrays(name: str, needed: str) -> dict[str, np.ndarray]:
+        full = GOLDEN.parents[2] / "shared" / "golden" / f"{name}.npz"
+        path = full if full.exists() else GOLDEN / f"{name}.npz"
+        found: dict[str, np.ndarray] = {}
+        if path.exists():
+            with np.load(path, allow_pickle=False) as file:
+                found = {key: file[key] for key in file.files}
+        if not any(key.startswith(needed) for key in found):
+            request.getfixturevalue("shared")
+        return found
+
+    return arrays
 
 
 @pytest.fixture

@@ -1,5 +1,6 @@
 """What tests of several layers share: golden numbers, and the rule for how large an error may be."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -7,6 +8,8 @@ import torch
 from torch import Tensor
 
 GOLDEN = Path(__file__).parent / "golden"
+Read = Callable[[str, str], dict[str, np.ndarray]]
+"""What the fixture `read` is."""
 
 
 def golden(name: str) -> dict[str, np.ndarray]:

@@ -22,7 +22,7 @@ LAYERS = [
     ["primitives"],
     ["blocks"],
     ["stacks"],
-    ["model", "memory", "weights", "io", "parallel", "train"],
+    ["model", "heads", "memory", "weights", "io", "parallel", "train"],
     ["runs"],
     ["terminal"],
     ["msa_cli", "weights_cli"],

@@ -11,9 +11,12 @@ import torch
 from torch import Tensor, nn
 
 from evoattn import PRESETS, ConfigError, EvoformerTrunk, Recycled, ShapeError, load_weights, make_features, read_msa
+from evoattn.primitives import attention as attention_modules
 from evoattn.primitives.init import redraw_
-from tests.helpers import assert_golden, golden
-from tests.weights.cases import TRUNK, published
+from tests.helpers import Read, assert_golden
+from tests.parity import record
+from tests.stacks.test_golden import attention_of_alphafold
+from tests.weights.cases import TRUNK, WITH_TEMPLATES, published
 
 Features = dict[str, Tensor]
 TINY = replace(PRESETS["tiny"], max_relative=3)
@@ -81,48 +84,105 @@ def alphafold_previous(file: dict[str, np.ndarray]) -> Recycled:
     return Recycled(torch.from_numpy(file["batch/prev_msa_first_row"]), torch.from_numpy(file["batch/prev_pair"]), beta)
 
 
-def test_full_model_of_alphafold() -> None:
-    """Every step of the embedding, both stacks in and out, and the representations, from the published parameters' look-alike."""
-    file = golden("af2_full_model_3")
-    trunk = EvoformerTrunk(TRUNK).eval()
-    load_weights(trunk, published(), strict=False)
-    assert trunk.extra_stack is not None and trunk.extra_msa is not None
-    modules = {
-        "preprocess_1d": trunk.target_msa,
-        "preprocess_msa": trunk.msa,
-        "left_single": trunk.target_left,
-        "right_single": trunk.target_right,
-        "pair_activiations": trunk.relative_position,
-        "prev_msa_first_row_norm": trunk.recycling.msa_norm,
-        "prev_pair_norm": trunk.recycling.pair_norm,
-        "prev_pos_linear": trunk.recycling.distance,
-        "extra_msa_activations": trunk.extra_msa,
-        "single_activations": trunk.evoformer.single,
-    }
-    steps = {name: Watch(module) for name, module in modules.items()}
+EMBEDDINGS = {  # layer of the reference -> ours
+    "preprocess_1d": "target_msa", "preprocess_msa": "msa", "left_single": "target_left", "right_single": "target_right",
+    "pair_activiations": "relative_position", "prev_msa_first_row_norm": "recycling.msa_norm", "prev_pair_norm": "recycling.pair_norm",
+    "prev_pos_linear": "recycling.distance", "extra_msa_activations": "extra_msa", "single_activations": "evoformer.single",
+}  # fmt: skip
+TEMPLATE_LAYERS = {"template_single_embedding": "template_rows.embedding", "template_projection": "template_rows.projection"}
+FULL = {"af2_full_model_1": WITH_TEMPLATES, "af2_full_model_3": TRUNK}
+
+
+def alphafold_templates(file: dict[str, np.ndarray]) -> Features:
+    """With the torsion angles as the reference embedded them: those of atoms that all lie at the origin are rounding."""
+    b = {key.removeprefix("batch/template_"): torch.from_numpy(array) for key, array in file.items() if key.startswith("batch/template_")}
+    types, angles, others, known = torch.from_numpy(file["sub/template_single_embedding/in"]).split([22, 14, 14, 7], dim=-1)
+    torch.testing.assert_close(types.argmax(-1), b["aatype"].long())
+    return {
+        "template_aatype": b["aatype"], "template_mask": b["mask"].bool(),
+        "template_all_atom_positions": b["all_atom_positions"], "template_all_atom_mask": b["all_atom_masks"].bool(),
+        "template_torsion_angles_sin_cos": angles.unflatten(-1, (7, 2)),
+        "template_alt_torsion_angles_sin_cos": others.unflatten(-1, (7, 2)), "template_torsion_angles_mask": known.bool(),
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FULL)
+def test_full_model_of_alphafold(name: str, read: Read, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every step of the embedding, both stacks in and out, and the representations, from the published parameters' look-alike.
+
+    The rows of the templates in model 1 are not masked at padded residues, where the rules for masks differ: so it is run under its own.
+    """
+    file = read(name, "out/")
+    trunk = EvoformerTrunk(FULL[name]).eval()
+    load_weights(trunk, published(), strict=trunk.templates is not None)
+    assert trunk.extra_stack is not None
+    with_templates = trunk.templates is not None
+    features = alphafold_features(file) | (alphafold_templates(file) if with_templates else {})
+    if with_templates:
+        monkeypatch.setattr(attention_modules, "attention", attention_of_alphafold)
+    layers = EMBEDDINGS | (TEMPLATE_LAYERS if with_templates else {})
+    steps = {theirs: Watch(trunk.get_submodule(ours)) for theirs, ours in layers.items()}
+    embedding = Watch(trunk.templates) if trunk.templates is not None else None
     extra = Watch(trunk.extra_stack.blocks[0]), Watch(trunk.extra_stack.blocks[-1])
     evoformer = Watch(trunk.evoformer.blocks[0]), Watch(trunk.evoformer.blocks[-1])
-    features = alphafold_features(file)
     out = trunk(features, previous=alphafold_previous(file))
 
-    residues, extra_rows, rows = (features[name].numpy() for name in ("seq_mask", "extra_msa_mask", "msa_mask"))
-    pairs = residues[:, None] & residues[None]
-    for name, step in steps.items():
-        assert_golden(name, step.out, file[f"sub/{name}/out"], valid=residues if name == "single_activations" else None)
-    for name in ("prev_pos_linear", "extra_msa_activations"):
-        assert_golden(f"{name} in", steps[name].inputs[0], file[f"sub/{name}/in"])
-    assert_golden("extra msa in", extra[0].inputs[0], file["sub/__layer_stack_no_state/in_msa"])
-    assert_golden("extra pair in", extra[0].inputs[1], file["sub/__layer_stack_no_state/in_pair"])
-    assert_golden("extra msa out", extra[1].out[0], file["sub/__layer_stack_no_state/out_msa"], valid=extra_rows)
-    assert_golden("extra pair out", extra[1].out[1], file["sub/__layer_stack_no_state/out_pair"], valid=pairs)
-    assert_golden("evoformer msa in", evoformer[0].inputs[0], file["sub/__layer_stack_no_state_1/in_msa"])
-    assert_golden("evoformer pair in", evoformer[0].inputs[1], file["sub/__layer_stack_no_state_1/in_pair"], valid=pairs)
-    assert_golden("evoformer msa out", evoformer[1].out[0], file["sub/__layer_stack_no_state_1/out_msa"], valid=rows)
-    assert_golden("evoformer pair out", evoformer[1].out[1], file["sub/__layer_stack_no_state_1/out_pair"], valid=pairs)
-    assert_golden("msa", out.msa, file["out/msa"], valid=rows)
-    assert_golden("first row", out.msa[0], file["out/msa_first_row"], valid=residues)
-    assert_golden("pair", out.pair, file["out/pair"], valid=pairs)
-    assert_golden("single", out.single, file["out/single"], valid=residues)
+    residues, extra_rows, rows = (features[key].numpy() for key in ("seq_mask", "extra_msa_mask", "msa_mask"))
+    pairs, all_rows = residues[:, None] & residues[None], rows
+    if with_templates:
+        all_rows = np.concatenate([rows, features["template_torsion_angles_mask"][..., 2].numpy()])
+
+    def compare(part: str, got: Tensor, valid: np.ndarray | None = None) -> None:
+        record(name, "", part, assert_golden(part, got, file[part], valid))
+
+    for key, step in steps.items():
+        compare(f"sub/{key}/out", step.out, residues if key == "single_activations" else None)
+        if f"sub/{key}/in" in file and key != "pair_activiations":
+            compare(f"sub/{key}/in", step.inputs[0])
+    if embedding is not None:
+        compare("sub/template_embedding/query_embedding", embedding.inputs[0])
+        compare("sub/template_embedding/out", embedding.out - embedding.inputs[0], pairs)
+    for stack, blocks, mask in (("__layer_stack_no_state", extra, extra_rows), ("__layer_stack_no_state_1", evoformer, all_rows)):
+        compare(f"sub/{stack}/in_msa", blocks[0].inputs[0])
+        compare(f"sub/{stack}/in_pair", blocks[0].inputs[1], pairs)
+        compare(f"sub/{stack}/out_msa", blocks[1].out[0], mask)
+        compare(f"sub/{stack}/out_pair", blocks[1].out[1], pairs)
+    compare("out/msa", out.msa, rows)
+    compare("out/msa_first_row", out.msa[0], residues)
+    compare("out/pair", out.pair, pairs)
+    compare("out/single", out.single, residues)
+
+
+def swap_template_axes(features: Features) -> Features:
+    return {key: x.flip(-1) if key == "template_aatype" else x for key, x in features.items()}
+
+
+def drop_template_rows(features: Features) -> Features:
+    key = "template_torsion_angles_mask"
+    return {**features, key: torch.zeros_like(features[key])}
+
+
+def hide_a_template(features: Features) -> Features:
+    return {**features, "template_mask": torch.tensor([True, False])}
+
+
+@pytest.mark.parametrize("mutate", [swap_template_axes, drop_template_rows, hide_a_template, None])
+def test_mutants_with_templates_are_rejected(
+    mutate: Callable[[Features], Features] | None, read: Read, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = read("af2_full_model_1", "out/")
+    monkeypatch.setattr(attention_modules, "attention", attention_of_alphafold)
+    trunk = EvoformerTrunk(WITH_TEMPLATES).eval()
+    load_weights(trunk, published())
+    features = alphafold_features(file) | alphafold_templates(file)
+    with torch.no_grad():  # in place
+        out = trunk(features if mutate is None else mutate(features), previous=alphafold_previous(file))
+    residues = features["seq_mask"].numpy()
+    if mutate is None:
+        assert_golden("single", out.single, file["out/single"], residues)
+        return
+    with pytest.raises(AssertionError, match="off by up to"):
+        assert_golden("single", out.single, file["out/single"], residues)
 
 
 def test_relative_position_is_a_projected_one_hot() -> None:

@@ -5,7 +5,9 @@ from evoattn.blocks.msa import MSAColumnAttention, MSAGlobalColumnAttention, MSA
 from evoattn.blocks.outer_product import OuterProductMean
 from evoattn.blocks.pair import PairTransition, TriangleAttention, TriangleMultiplication
 from evoattn.blocks.pair_weighted import PairWeightedAveraging
+from evoattn.blocks.relative import RelativePosition
 from evoattn.blocks.single import AttentionPairBias
+from evoattn.blocks.template import TemplatePointwiseAttention
 
 __all__ = [
     "AttentionPairBias",
@@ -16,7 +18,9 @@ __all__ = [
     "OuterProductMean",
     "PairTransition",
     "PairWeightedAveraging",
+    "RelativePosition",
     "SequenceToPair",
+    "TemplatePointwiseAttention",
     "TiedRowAttention",
     "TriangleAttention",
     "TriangleMultiplication",

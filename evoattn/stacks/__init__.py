@@ -11,8 +11,10 @@ from evoattn.stacks.msa_transformer import (
     MSATransformerOutput,
 )
 from evoattn.stacks.pairformer import PairformerBlock, PairformerStack
+from evoattn.stacks.template import AveragedTemplates, PointwiseTemplates, TemplatePairBlock, TemplatePairStack, Templates
 
 __all__ = [
+    "AveragedTemplates",
     "ContactHead",
     "ESMFoldBlock",
     "ESMFoldRecycled",
@@ -28,4 +30,8 @@ __all__ = [
     "MSATransformerOutput",
     "PairformerBlock",
     "PairformerStack",
+    "PointwiseTemplates",
+    "TemplatePairBlock",
+    "TemplatePairStack",
+    "Templates",
 ]

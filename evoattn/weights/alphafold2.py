@@ -17,18 +17,33 @@ from evoattn.blocks import (
     MSATransition,
     OuterProductMean,
     PairTransition,
+    TemplatePointwiseAttention,
     TriangleAttention,
     TriangleMultiplication,
 )
 from evoattn.config import PROFILES, EvoformerConfig, TrunkConfig
 from evoattn.errors import WeightsError
-from evoattn.model import EvoformerTrunk
+from evoattn.heads import DistogramHead, MaskedMSAHead
+from evoattn.model import EvoformerTrunk, TemplateRows
 from evoattn.primitives import GlobalGatedAttention, MultiHeadAttention
-from evoattn.stacks import EvoformerBlock, EvoformerStack, ExtraMSAStack
+from evoattn.stacks import (
+    AveragedTemplates,
+    EvoformerBlock,
+    EvoformerStack,
+    ExtraMSAStack,
+    PointwiseTemplates,
+    TemplatePairBlock,
+    TemplatePairStack,
+)
 from evoattn.weights.family import Family, Shapes
 from evoattn.weights.tables import MATRIX, VECTOR, Layout, Rule, under
 
-TRUNK = "alphafold/alphafold_iteration/evoformer"
+ITERATION = "alphafold/alphafold_iteration"
+TRUNK = f"{ITERATION}/evoformer"
+HEADS = {  # that a trunk by itself does not have; the first two are modules of ours
+    "masked_msa_head": "masked MSA", "distogram_head": "distogram", "predicted_lddt_head": "pLDDT",
+    "predicted_aligned_error_head": "aligned error", "experimentally_resolved_head": "resolved atoms",
+}  # fmt: skip
 
 SCOPES = {  # submodule of EvoformerBlock -> scope inside a block
     "msa_row": "msa_row_attention_with_pair_bias",
@@ -40,6 +55,7 @@ SCOPES = {  # submodule of EvoformerBlock -> scope inside a block
     "tri_attn_end": "triangle_attention_ending_node",
     "pair_transition": "pair_transition",
 }
+PAIR_UPDATES = ("tri_mul_out", "tri_mul_in", "tri_attn_start", "tri_attn_end", "pair_transition")
 EMBEDDING = {  # submodule of EvoformerTrunk -> scope of the linear layer; the misspelt one is AlphaFold's
     "target_msa": "preprocess_1d",
     "msa": "preprocess_msa",
@@ -48,26 +64,35 @@ EMBEDDING = {  # submodule of EvoformerTrunk -> scope of the linear layer; the m
     "relative_position.linear": "pair_activiations",
     "recycling.distance": "prev_pos_linear",
 }
+MULTIMER_RELATIVE = "~_relative_encoding/position_activations"
+SINGLE_TEMPLATE = "template_embedding/single_template_embedding"
+AVERAGED = {  # submodule of AveragedTemplates -> number of the layer; those of a single number have no input axis
+    "distances": 0, "beta_known": 1, "second": 2, "first": 3, "x": 4, "y": 5, "z": 6, "known": 7, "query": 8,
+}  # fmt: skip
+OF_A_NUMBER = ("beta_known", "x", "y", "z", "known")
 
 
 def norm(name: str, scope: str) -> list[Rule]:
     return [Rule(f"{name}.weight", (f"{scope}//scale",), VECTOR), Rule(f"{name}.bias", (f"{scope}//offset",), VECTOR)]
 
 
-def linear(name: str, scope: str) -> list[Rule]:
-    return [Rule(f"{name}.weight", (f"{scope}//weights",), MATRIX), Rule(f"{name}.bias", (f"{scope}//bias",), VECTOR)]
+def linear(name: str, scope: str, layout: Layout = MATRIX) -> list[Rule]:
+    return [Rule(f"{name}.weight", (f"{scope}//weights",), layout), Rule(f"{name}.bias", (f"{scope}//bias",), VECTOR)]
 
 
-def gated_attention(attn: MultiHeadAttention | GlobalGatedAttention, scope: str) -> list[Rule]:
+def attention(attn: MultiHeadAttention | GlobalGatedAttention, scope: str) -> list[Rule]:
     """Of the submodule `attn`; global attention has a single key and value head and no head axis for it."""
     into_heads = Layout("i h d -> (h d) i", h=attn.heads)
     keys = MATRIX if isinstance(attn, GlobalGatedAttention) else into_heads
+    gate = [
+        Rule("attn.gate.weight", (f"{scope}//gating_w",), into_heads),
+        Rule("attn.gate.bias", (f"{scope}//gating_b",), Layout("h d -> (h d)", h=attn.heads)),
+    ]
     return [
         Rule("attn.q.weight", (f"{scope}//query_w",), into_heads),
         Rule("attn.k.weight", (f"{scope}//key_w",), keys),
         Rule("attn.v.weight", (f"{scope}//value_w",), keys),
-        Rule("attn.gate.weight", (f"{scope}//gating_w",), into_heads),
-        Rule("attn.gate.bias", (f"{scope}//gating_b",), Layout("h d -> (h d)", h=attn.heads)),
+        *(gate if attn.gate is not None else []),
         Rule("attn.out.weight", (f"{scope}//output_w",), Layout("h d o -> o (h d)", h=attn.heads)),
         Rule("attn.out.bias", (f"{scope}//output_b",), VECTOR),
     ]
@@ -75,11 +100,11 @@ def gated_attention(attn: MultiHeadAttention | GlobalGatedAttention, scope: str)
 
 def row_attention(module: MSARowAttention, scope: str, available: Collection[str]) -> list[Rule]:
     bias = [*norm("pair_norm", f"{scope}/feat_2d_norm"), Rule("pair_bias.weight", (f"{scope}//feat_2d_weights",), MATRIX)]
-    return [*norm("norm", f"{scope}/query_norm"), *bias, *gated_attention(module.attn, f"{scope}/attention")]
+    return [*norm("norm", f"{scope}/query_norm"), *bias, *attention(module.attn, f"{scope}/attention")]
 
 
 def column_attention(module: MSAColumnAttention | MSAGlobalColumnAttention, scope: str, available: Collection[str]) -> list[Rule]:
-    return [*norm("norm", f"{scope}/query_norm"), *gated_attention(module.attn, f"{scope}/attention")]
+    return [*norm("norm", f"{scope}/query_norm"), *attention(module.attn, f"{scope}/attention")]
 
 
 def transition(module: nn.Module, scope: str, available: Collection[str]) -> list[Rule]:
@@ -113,7 +138,7 @@ def triangle_multiplication(module: TriangleMultiplication, scope: str, availabl
 
 def triangle_attention(module: TriangleAttention, scope: str, available: Collection[str]) -> list[Rule]:
     bias = Rule("pair_bias.weight", (f"{scope}//feat_2d_weights",), MATRIX)
-    return [*norm("norm", f"{scope}/query_norm"), bias, *gated_attention(module.attn, f"{scope}/attention")]
+    return [*norm("norm", f"{scope}/query_norm"), bias, *attention(module.attn, f"{scope}/attention")]
 
 
 def evoformer_block(module: EvoformerBlock, scope: str, available: Collection[str]) -> list[Rule]:
@@ -131,8 +156,53 @@ def stack(module: EvoformerStack | ExtraMSAStack, scope: str, available: Collect
     return rules + (linear("single", f"{scope}/single_activations") if isinstance(module, EvoformerStack) else [])
 
 
+def pointwise_attention(module: TemplatePointwiseAttention, scope: str, available: Collection[str]) -> list[Rule]:
+    return attention(module.attn, scope)
+
+
+def template_block(module: TemplatePairBlock, scope: str, available: Collection[str]) -> list[Rule]:
+    scopes = {name: f"{scope}/{SCOPES[name]}" for name in PAIR_UPDATES}
+    return [rule for name, child in scopes.items() for rule in under(table(getattr(module, name), child, available), name)]
+
+
+def template_stack(module: TemplatePairStack, scope: str, available: Collection[str]) -> list[Rule]:
+    """`scope` is that of the blocks, whose arrays have a leading layer axis."""
+    blocks = enumerate(module.blocks)
+    return [rule for index, block in blocks for rule in under(table(block, scope, available), f"blocks.{index}", layer=index)]
+
+
+def pointwise_templates(module: PointwiseTemplates, scope: str, available: Collection[str]) -> list[Rule]:
+    """`scope` is that of the trunk, as of the other embeddings."""
+    single = f"{scope}/{SINGLE_TEMPLATE}"
+    blocks = under(template_stack(module.stack, f"{single}/template_pair_stack/__layer_stack_no_state", available), "stack")
+    over = under(attention(module.attention.attn, f"{scope}/template_embedding/attention"), "attention")
+    return [*linear("features", f"{single}/embedding2d"), *blocks, *norm("norm", f"{single}/output_layer_norm"), *over]
+
+
+def averaged_templates(module: AveragedTemplates, scope: str, available: Collection[str]) -> list[Rule]:
+    single = f"{scope}/{SINGLE_TEMPLATE}"
+    rules = under(template_stack(module.stack, f"{single}/template_embedding_iteration", available), "stack")
+    for name, number in AVERAGED.items():
+        rules += linear(name, f"{single}/template_pair_embedding_{number}", Layout("o -> o 1") if name in OF_A_NUMBER else MATRIX)
+    rules += [*norm("query_norm", f"{single}/query_embedding_norm"), *norm("norm", f"{single}/output_layer_norm")]
+    return [*rules, *linear("out", f"{scope}/template_embedding/output_linear")]
+
+
+def template_rows(module: TemplateRows, scope: str, available: Collection[str]) -> list[Rule]:
+    return [*linear("embedding", f"{scope}/template_single_embedding"), *linear("projection", f"{scope}/template_projection")]
+
+
+def output_head(module: MaskedMSAHead | DistogramHead, scope: str, available: Collection[str]) -> list[Rule]:
+    name = "logits" if isinstance(module, MaskedMSAHead) else "half_logits"
+    return linear(name, f"{scope}/{name}")
+
+
 def trunk(module: EvoformerTrunk, scope: str, available: Collection[str]) -> list[Rule]:
-    rules = [rule for name, child in EMBEDDING.items() for rule in linear(name, f"{scope}/{child}")]
+    relative = EMBEDDING if module.config.max_chain is None else EMBEDDING | {"relative_position.linear": MULTIMER_RELATIVE}
+    rules = [rule for name, child in relative.items() for rule in linear(name, f"{scope}/{child}")]
+    for name in ("templates", "template_rows"):
+        child_module = getattr(module, name)
+        rules += [] if child_module is None else under(table(child_module, scope, available), name)
     rules += [*norm("recycling.msa_norm", f"{scope}/prev_msa_first_row_norm"), *norm("recycling.pair_norm", f"{scope}/prev_pair_norm")]
     rules += under(stack(module.evoformer, scope, available), "evoformer")
     if module.extra_stack is not None:
@@ -152,6 +222,14 @@ TABLES: dict[type[nn.Module], Callable[[Any, str, Collection[str]], list[Rule]]]
     EvoformerBlock: evoformer_block,
     EvoformerStack: stack,
     ExtraMSAStack: stack,
+    TemplatePointwiseAttention: pointwise_attention,
+    TemplatePairBlock: template_block,
+    TemplatePairStack: template_stack,
+    PointwiseTemplates: pointwise_templates,
+    AveragedTemplates: averaged_templates,
+    TemplateRows: template_rows,
+    MaskedMSAHead: output_head,
+    DistogramHead: output_head,
     EvoformerTrunk: trunk,
 }
 
@@ -171,9 +249,9 @@ def table(module: nn.Module, scope: str, available: Collection[str]) -> list[Rul
 
 def claims(module: nn.Module, scope: str) -> str:
     """What the names of arrays that belong to `module` begin with: its own scope, or for a stack that of its blocks."""
-    if isinstance(module, ExtraMSAStack):
-        return f"{scope}/extra_msa_stack/"
-    return f"{scope}/evoformer_iteration/" if isinstance(module, EvoformerStack) else f"{scope}/"
+    parts = {ExtraMSAStack: "extra_msa_stack", EvoformerStack: "evoformer_iteration", TemplateRows: "template_single_embedding"}
+    parts |= {PointwiseTemplates: "template_embedding", AveragedTemplates: "template_embedding"}
+    return next((f"{scope}/{part}/" for kind, part in parts.items() if isinstance(module, kind)), f"{scope}/")
 
 
 def recognise(shapes: Shapes) -> list[str]:
@@ -233,12 +311,14 @@ FAMILY = Family(
     versions={"monomer": "alphafold2", "multimer_v1_v2": "alphafold2_multimer", "multimer_v3": "alphafold2_multimer"},
     table=table,
     recognise=recognise,
-    scopes={nn.Module: TRUNK},
+    scopes={MaskedMSAHead: f"{ITERATION}/masked_msa_head", DistogramHead: f"{ITERATION}/distogram_head", nn.Module: TRUNK},
     claims=claims,
     build=build,
     out_of_scope={
-        "alphafold/alphafold_iteration/structure_module": "structure module",
-        "alphafold/alphafold_iteration/": "output heads",
+        f"{ITERATION}/structure_module": "structure module",
+        **{f"{ITERATION}/{head}": f"{word} head" for head, word in HEADS.items()},
+        f"{TRUNK}/template_": "template embedding",
+        f"{TRUNK}/": "trunk",
     },
     source="https://github.com/google-deepmind/alphafold (scripts/download_alphafold_params.sh): params_model_*.npz",
     licence="CC BY 4.0: share and adapt, commercially too, with credit to DeepMind",

@@ -13,12 +13,22 @@ from evoattn.blocks import (
     MSAGlobalColumnAttention,
     MSARowAttention,
     OuterProductMean,
+    TemplatePointwiseAttention,
     TriangleAttention,
     TriangleMultiplication,
 )
-from evoattn.model import EvoformerTrunk
+from evoattn.heads import DistogramHead, MaskedMSAHead
+from evoattn.model import EvoformerTrunk, TemplateRows
 from evoattn.primitives import Transition
-from evoattn.stacks import EvoformerBlock, EvoformerStack, ExtraMSAStack
+from evoattn.stacks import (
+    AveragedTemplates,
+    EvoformerBlock,
+    EvoformerStack,
+    ExtraMSAStack,
+    PointwiseTemplates,
+    TemplatePairBlock,
+    TemplatePairStack,
+)
 from evoattn.weights.family import Family, Shapes
 from evoattn.weights.protenix import ATTENTION, PAIR, TRIANGLE_MULTIPLICATION
 from evoattn.weights.state_dict import StateDictNames, Theirs
@@ -32,13 +42,24 @@ RELEASE_1 = {"msa_transition", "outer_product", *PAIR}
 """What of a block is below ``core`` in checkpoints of release 1, all side by side."""
 
 
+TEMPLATE_PAIR = {  # submodule of AveragedTemplates -> layer
+    "distances": "dgram_linear", "second": "aatype_linear_1", "first": "aatype_linear_2", "query_norm": "query_embedding_layer_norm",
+    "query": "query_embedding_linear", "beta_known": "pseudo_beta_mask_linear", "x": "x_linear", "y": "y_linear", "z": "z_linear",
+    "known": "backbone_mask_linear",
+}  # fmt: skip
+STACK = {"stack": "template_pair_stack", "norm": "template_pair_stack.layer_norm"}
+
+
 def attention(scope: str) -> dict[str, Theirs]:
     return {ours: f"{scope}.{theirs}" for ours, theirs in ATTENTION.items()}
 
 
-def names(*, fused: bool, release_1: bool) -> StateDictNames:
+def names(*, fused: bool, release_1: bool, multimer: bool) -> StateDictNames:
     multiplication: dict[str, Theirs] = {**TRIANGLE_MULTIPLICATION, **({"proj": "linear_ab_p", "gate": "linear_ab_g"} if fused else {})}
     block = {ours: f"core.{theirs.split('.')[-1]}" if release_1 and ours in RELEASE_1 else theirs for ours, theirs in BLOCK.items()}
+    templates = "" if release_1 else "template_embedder"
+    rows = "template_angle_embedder" if release_1 else "template_single_embedder"
+    row_layers = ("template_single_embedder", "template_projector") if multimer else ("linear_1", "linear_2")
     return StateDictNames(
         "OpenFold",
         {
@@ -52,6 +73,16 @@ def names(*, fused: bool, release_1: bool) -> StateDictNames:
             EvoformerBlock: block,
             EvoformerStack: {"blocks": "blocks.{}", "single": "linear"},
             ExtraMSAStack: {"blocks": "blocks.{}"},
+            TemplatePointwiseAttention: attention("mha"),
+            TemplatePairBlock: PAIR,
+            TemplatePairStack: {"blocks": "blocks.{}"},
+            PointwiseTemplates: {"features": "template_pair_embedder.linear", **STACK, "attention": "template_pointwise_att"},
+            AveragedTemplates: {
+                **{ours: f"template_pair_embedder.{theirs}" for ours, theirs in TEMPLATE_PAIR.items()}, **STACK, "out": "linear_t",
+            },
+            TemplateRows: {"embedding": f"{rows}.{row_layers[0]}", "projection": f"{rows}.{row_layers[1]}"},
+            MaskedMSAHead: {"logits": "linear"},
+            DistogramHead: {"half_logits": "linear"},
             EvoformerTrunk: {
                 "target_msa": "input_embedder.linear_tf_m", "msa": "input_embedder.linear_msa_m",
                 "target_left": "input_embedder.linear_tf_z_i", "target_right": "input_embedder.linear_tf_z_j",
@@ -59,18 +90,19 @@ def names(*, fused: bool, release_1: bool) -> StateDictNames:
                 "recycling.msa_norm": "recycling_embedder.layer_norm_m", "recycling.pair_norm": "recycling_embedder.layer_norm_z",
                 "recycling.distance": "recycling_embedder.linear",
                 "extra_msa": "extra_msa_embedder.linear", "extra_stack": "extra_msa_stack", "evoformer": "evoformer",
+                "templates": templates, "template_rows": templates,
             },
         },
     )  # fmt: skip
 
 
-NAMES = {(fused, release_1): names(fused=fused, release_1=release_1) for fused in (False, True) for release_1 in (False, True)}
-
-
 def table(module: nn.Module, scope: str, available: Collection[str]) -> list[Rule]:
-    fused = any("linear_ab_p." in name for name in available)
-    release_1 = any(".core." in f".{name}" for name in available)
-    return NAMES[fused, release_1].table(module, scope)
+    found = {
+        "fused": any("linear_ab_p." in name for name in available),
+        "release_1": any(".core." in f".{name}" for name in available),
+        "multimer": any("template_projector." in name for name in available),
+    }
+    return names(**found).table(module, scope)
 
 
 def recognise(shapes: Shapes) -> list[str]:
@@ -87,7 +119,16 @@ FAMILY = Family(
     versions={"monomer": "openfold", "multimer": "openfold_multimer"},
     table=table,
     recognise=recognise,
-    scopes={EvoformerStack: "evoformer", ExtraMSAStack: "extra_msa_stack"},
+    scopes={
+        EvoformerStack: "evoformer",
+        ExtraMSAStack: "extra_msa_stack",
+        PointwiseTemplates: "template_embedder",
+        AveragedTemplates: "template_embedder",
+        TemplateRows: "template_embedder",
+        TemplatePairStack: "template_embedder.template_pair_stack",
+        MaskedMSAHead: "aux_heads.masked_msa",
+        DistogramHead: "aux_heads.distogram",
+    },
     out_of_scope={
         "structure_module.": "structure module",
         "aux_heads.": "output heads",

@@ -9,9 +9,8 @@ from torch import Tensor
 
 from evoattn import MSAModule, MSAModuleConfig, PairformerConfig, PairformerStack, load_weights
 from evoattn.primitives import attention as attention_modules
-from tests.helpers import assert_golden, assert_golden_gradient
+from tests.helpers import Read, assert_golden, assert_golden_gradient
 from tests.parity import record
-from tests.stacks.conftest import Read
 from tests.stacks.families import AF3_MSA, AF3_SINGLE, MAIN_CASE, REFERENCES, UPDATES_Z, Arrays, Reference
 
 WITH_PARAMETER_GRADIENTS = [

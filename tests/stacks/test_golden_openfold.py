@@ -13,9 +13,8 @@ from torch import Tensor, nn
 from evoattn import EvoformerBlock, EvoformerConfig, EvoformerStack, WeightsError, load_weights, profile
 from evoattn.primitives import attention as attention_modules
 from evoattn.weights.openfold import BLOCK
-from tests.helpers import assert_golden, assert_golden_gradient
+from tests.helpers import Read, assert_golden, assert_golden_gradient
 from tests.parity import record
-from tests.stacks.conftest import Read
 
 Arrays = dict[str, np.ndarray]
 BLOCK_FILE, FUSED, STACK, EXTRA = (

@@ -22,7 +22,7 @@ from evoattn import (
     load_weights,
 )
 from evoattn.primitives import redraw_
-from tests.stacks.conftest import Read
+from tests.helpers import Read
 from tests.stacks.families import MAIN_CASE, REFERENCES, Arrays
 from tests.stacks.test_golden_families import compare_outputs
 

@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 
 from evoattn import EvoformerConfig, EvoformerTrunk, TrunkConfig
+from evoattn.config import TemplateConfig
 from tests.helpers import golden
 
 SCOPE = "alphafold/alphafold_iteration/evoformer"
@@ -13,6 +14,10 @@ EVOFORMER = EvoformerConfig(
     c_hidden_mul=20, c_hidden_opm=10,
 )  # fmt: skip
 TRUNK = TrunkConfig(evoformer=EVOFORMER, extra=replace(EVOFORMER, c_m=16, c_s=None, msa_column="global"), max_relative=4)
+TEMPLATES = TemplateConfig(
+    c_z=16, c_hidden_mul=12, n_head_tri_start=2, n_head_tri_end=2, n_head_pointwise=4, c_head_pointwise=4,
+)  # fmt: skip
+WITH_TEMPLATES = replace(TRUNK, templates=TEMPLATES)
 
 
 def published() -> dict[str, np.ndarray]:

@@ -45,7 +45,7 @@ def test_account_of_the_published_file() -> None:
     assert account.missing == account.wrong_shape == ()
     assert all(parameter.isfinite().all() for parameter in trunk.parameters())
     text = str(account)
-    assert text.startswith("206 arrays used, 59 outside this model (output heads: 14, structure module: 45)\n  missing: 0\n  wrong")
+    assert text.startswith("206 arrays used, 59 outside this model (distogram head: 2, masked MSA head: 2, pLDDT head: 8, resolved atoms")
     assert "wrong shape: 0\n  unexpected: 71\n    alphafold/" in text
     assert text.endswith("\n    ... 63 more")
 
