@@ -17,6 +17,8 @@ from evoattn.blocks import (
     TriangleMultiplication,
 )
 from evoattn.config import (
+    MSA_MODULES,
+    PAIRFORMERS,
     PRESETS,
     PROFILES,
     ESMFoldConfig,
@@ -28,7 +30,7 @@ from evoattn.config import (
     TrunkConfig,
     preset,
     profile,
-)
+)  # fmt: skip
 from evoattn.errors import BackendError, ConfigError, EvoattnError, MSAError, ShapeError, WeightsError
 from evoattn.execution import Execution, set_execution
 from evoattn.io import MSA, esm_tokens, make_features, read_msa
@@ -45,13 +47,13 @@ from evoattn.weights import load_weights
 __version__ = "0.1.0"
 
 __all__ = [
-    "MSA", "PRESETS", "PROFILES", "AttentionPairBias", "Backend", "BackendError", "ConfigError", "ESMFoldConfig", "ESMFoldTrunk",
-    "EvoattnError", "EvoformerBlock", "EvoformerConfig", "EvoformerStack", "EvoformerTrunk", "Execution", "ExtraMSAStack",
-    "GatedAttention", "GatedAveraging", "GlobalGatedAttention", "MSAColumnAttention", "MSAError", "MSAGlobalColumnAttention", "MSAModule",
-    "MSAModuleBlock", "MSAModuleConfig", "MSARowAttention", "MSATransformer", "MSATransformerConfig", "MSATransition",
-    "MultiHeadAttention", "OuterProductMean", "PairTransition", "PairWeightedAveraging", "PairformerBlock", "PairformerConfig",
-    "PairformerStack", "Profile", "Recycled", "Representations", "ShapeError", "SharedDropout", "Transition", "TriangleAttention",
-    "TriangleMultiplication", "TrunkConfig", "WeightsError", "attention", "attention_weights", "capture_attention", "causal_mask",
-    "esm_tokens", "explain", "load_weights", "make_features", "mask_from_additive", "pair_attention", "preset", "profile", "read_msa",
-    "redraw_", "set_execution",
+    "MSA", "MSA_MODULES", "PAIRFORMERS", "PRESETS", "PROFILES", "AttentionPairBias", "Backend", "BackendError", "ConfigError",
+    "ESMFoldConfig", "ESMFoldTrunk", "EvoattnError", "EvoformerBlock", "EvoformerConfig", "EvoformerStack", "EvoformerTrunk",
+    "Execution", "ExtraMSAStack", "GatedAttention", "GatedAveraging", "GlobalGatedAttention", "MSAColumnAttention", "MSAError",
+    "MSAGlobalColumnAttention", "MSAModule", "MSAModuleBlock", "MSAModuleConfig", "MSARowAttention", "MSATransformer",
+    "MSATransformerConfig", "MSATransition", "MultiHeadAttention", "OuterProductMean", "PairTransition", "PairWeightedAveraging",
+    "PairformerBlock", "PairformerConfig", "PairformerStack", "Profile", "Recycled", "Representations", "ShapeError", "SharedDropout",
+    "Transition", "TriangleAttention", "TriangleMultiplication", "TrunkConfig", "WeightsError", "attention", "attention_weights",
+    "capture_attention", "causal_mask", "esm_tokens", "explain", "load_weights", "make_features", "mask_from_additive",
+    "pair_attention", "preset", "profile", "read_msa", "redraw_", "set_execution",
 ]  # fmt: skip

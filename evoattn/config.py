@@ -1,7 +1,7 @@
 """Architecture: what decides the parameters of a model. Frozen, and part of a checkpoint; how a model runs is :mod:`evoattn.execution`."""
 
 from dataclasses import dataclass, field, fields, replace
-from typing import Literal, get_args, get_type_hints
+from typing import Any, Literal, get_args, get_type_hints
 
 from evoattn.errors import ConfigError
 
@@ -521,17 +521,35 @@ _TINY = EvoformerConfig(
     c_hidden_mul=16, c_hidden_opm=8,
 )  # fmt: skip
 
+_MULTIMER = PROFILES["alphafold2_multimer"]
+
+
+def _trunk(numerics: Profile, templates: TemplateConfig | None, **settings: Any) -> TrunkConfig:
+    """AlphaFold 2's sizes with these numerics in every stack."""
+    evoformer, extra = EvoformerConfig(profile=numerics), replace(EvoformerConfig.extra_msa(), profile=numerics)
+    return TrunkConfig(
+        evoformer=evoformer, extra=extra, templates=None if templates is None else replace(templates, profile=numerics), **settings
+    )
+
+
+_AF2_TEMPLATES = replace(_AF2, templates=TemplateConfig())
+_AF2_MULTIMER = _trunk(_MULTIMER, TemplateConfig.multimer(), c_target_feat=21, max_chain=2)
+
 PRESETS: dict[str, TrunkConfig] = {
     "af2": _AF2,
-    "af2-opm-first": TrunkConfig(
-        evoformer=EvoformerConfig(profile=PROFILES["alphafold2_multimer"]),
-        extra=replace(EvoformerConfig.extra_msa(), profile=PROFILES["alphafold2_multimer"]),
-    ),
+    **{f"af2_model_{model}": _AF2_TEMPLATES if model <= 2 else _AF2 for model in range(1, 6)},
+    **{f"af2_multimer_v{version}": _AF2_MULTIMER for version in (1, 2, 3)},
+    "openfold": _trunk(PROFILES["openfold"], TemplateConfig()),
+    "openfold_no_templates": _trunk(PROFILES["openfold"], None),
+    "openfold_multimer": _trunk(PROFILES["openfold_multimer"], TemplateConfig.multimer(), c_target_feat=21, max_chain=2),
+    "af2-opm-first": _trunk(_MULTIMER, None),
     "af2-4": TrunkConfig(evoformer=EvoformerConfig(n_blocks=4), extra=replace(EvoformerConfig.extra_msa(), n_blocks=1)),
     "tiny": TrunkConfig(evoformer=_TINY, extra=replace(_TINY, n_blocks=1, c_m=16, c_s=None, msa_column="global")),
 }
-"""Named trunks. "af2" is AlphaFold 2's; "af2-opm-first" has the order of AlphaFold-Multimer's blocks; "af2-4" is "af2" with 4 + 1 blocks,
-for a quick look; "tiny" is for tests."""
+"""Named trunks. "af2_model_1" to "af2_model_5" are AlphaFold 2's monomer, with pTM or without; models 1 and 2 take templates. "af2" is the one
+without. "af2_multimer_v1" to "_v3" have one architecture, but other files. "openfold" takes templates, "openfold_no_templates" is its models 3
+to 5. "af2-opm-first" is the monomer with the order of AlphaFold-Multimer's blocks; "af2-4" is "af2" with 4 + 1 blocks, for a quick look; "tiny"
+is for tests."""
 
 
 def preset(name: str) -> TrunkConfig:

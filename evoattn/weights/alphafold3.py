@@ -182,6 +182,6 @@ FAMILY = Family(
     },
     source="https://github.com/google-deepmind/alphafold3 (on request, from Google alone): af3.bin.zst",
     licence="AlphaFold 3 Model Parameters Terms of Use: non-commercial; neither the parameters nor what is made of them may be passed on",
-    line='load_weights(PairformerStack(PairformerConfig()), "af3.bin.zst")',
+    line='load_weights(PairformerStack(PAIRFORMERS["alphafold3"]), "af3.bin.zst")',
     forbids_conversion=True,
 )

@@ -93,5 +93,5 @@ FAMILY = Family(
     },
     source="https://huggingface.co/boltz-community: boltz1_conf.ckpt, boltz2_conf.ckpt, boltz2_aff.ckpt",
     licence="MIT: any use, with the notice of the licence",
-    line='load_weights(PairformerStack(PairformerConfig(n_blocks=64, profile=profile("boltz"))), "boltz2_conf.ckpt")',
+    line='load_weights(PairformerStack(PAIRFORMERS["boltz2"]), "boltz2_conf.ckpt")',
 )

@@ -79,5 +79,5 @@ FAMILY = Family(
     },
     source="https://github.com/aqlaboratory/openfold-3 (its command line downloads the checkpoint)",
     licence="Apache License 2.0: any use, with the notice of the licence",
-    line='load_weights(PairformerStack(PairformerConfig(profile=profile("openfold3_transposed"))), "of3.pt", version="bias_ik")',
+    line='load_weights(PairformerStack(PAIRFORMERS["openfold3_transposed"]), "of3.pt", version="bias_ik")',
 )

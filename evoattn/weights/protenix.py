@@ -73,5 +73,5 @@ FAMILY = Family(
     },
     source="https://github.com/bytedance/Protenix (its command line downloads the checkpoints): protenix_*.pt",
     licence="Apache License 2.0: any use, with the notice of the licence",
-    line='load_weights(PairformerStack(PairformerConfig(profile=profile("protenix"))), "protenix_base_default_v1.0.0.pt")',
+    line='load_weights(PairformerStack(PAIRFORMERS["protenix"]), "protenix_base_default_v1.0.0.pt")',
 )

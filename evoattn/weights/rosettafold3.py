@@ -71,5 +71,5 @@ FAMILY = Family(
     },
     source="https://github.com/RosettaCommons/foundry (its command line downloads the checkpoint)",
     licence="BSD 3-Clause: any use, with the notice of the licence",
-    line='load_weights(PairformerStack(PairformerConfig(profile=profile("rosettafold3"))), "rf3_latest.ckpt")',
+    line='load_weights(PairformerStack(PAIRFORMERS["rosettafold3"]), "rf3_latest.ckpt")',
 )

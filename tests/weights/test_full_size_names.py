@@ -6,7 +6,7 @@ Built on the meta device, and compared with lists of the names and shapes in eac
 import ast
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
@@ -15,14 +15,13 @@ import torch
 from torch import nn
 
 from evoattn import (
+    MSA_MODULES,
+    PAIRFORMERS,
     MSAModule,
     MSAModuleBlock,
-    MSAModuleConfig,
     OuterProductMean,
-    PairformerConfig,
     PairformerStack,
     PairWeightedAveraging,
-    profile,
 )
 from evoattn.weights.families import FAMILIES
 from evoattn.weights.tables import unmade
@@ -46,33 +45,29 @@ class Dump:
 
 
 def pairformer(name: str, n_blocks: int = 1) -> Callable[[], nn.Module]:
-    return lambda: PairformerStack(PairformerConfig(n_blocks=n_blocks, profile=profile(name)))
+    return lambda: PairformerStack(replace(PAIRFORMERS[name], n_blocks=n_blocks))
 
 
-def msa_module(name: str, n_blocks: int, c_head: int, features: tuple[int, int] | None = None) -> Callable[[], nn.Module]:
-    widths = {} if features is None else {"c_msa_feat": features[0], "c_single_inputs": features[1]}
-    return lambda: MSAModule(MSAModuleConfig(n_blocks=n_blocks, c_head_msa=c_head, profile=profile(name), **widths))
-
-
-def boltz_block() -> nn.Module:
-    return MSAModuleBlock(MSAModuleConfig(c_head_msa=32, profile=profile("boltz")))
+def msa_module(name: str, n_blocks: int | None = None, **changes: None) -> Callable[[], nn.Module]:
+    config = MSA_MODULES[name]
+    return lambda: MSAModule(replace(config, n_blocks=n_blocks or config.n_blocks, **changes))
 
 
 REPEATED = r"\.tri_mul_in\.|\.tri_att_end\."
 BOLTZ2 = ("pre_norm_s.weight",)
 DUMPS = [
-    Dump("Boltz2 pairformer_module", "boltz", pairformer("boltz"), available=BOLTZ2),
+    Dump("Boltz2 pairformer_module", "boltz", pairformer("boltz2"), available=BOLTZ2),
     Dump("PWA", "boltz", lambda: PairWeightedAveraging(64, 128, 8, d_head=32)),
     Dump("OPM", "boltz", lambda: OuterProductMean(64, 128, 32, norm="sum", proj_bias=False)),
-    Dump("boltz1 pairformer layer", "boltz", lambda: pairformer("boltz")().blocks[0], left_out="^tri_|^transition_"),
-    Dump("boltz1 msa layer", "boltz", boltz_block, left_out="^tri_"),
-    Dump("boltz2 msa module", "boltz", msa_module("boltz", 1, 32, (36, 384)), left_out=REPEATED, available=BOLTZ2),
+    Dump("boltz1 pairformer layer", "boltz", lambda: pairformer("boltz1")().blocks[0], left_out="^tri_|^transition_"),
+    Dump("boltz1 msa layer", "boltz", lambda: MSAModuleBlock(MSA_MODULES["boltz1"]), left_out="^tri_"),
+    Dump("boltz2 msa module", "boltz", msa_module("boltz2", 1), left_out=REPEATED, available=BOLTZ2),
     Dump("Protenix pairformer_stack", "protenix", pairformer("protenix")),
-    Dump("Protenix msa_module", "protenix", msa_module("protenix", 2, 8, (34, 449))),
+    Dump("Protenix msa_module", "protenix", msa_module("protenix", 2)),
     Dump("OF3 pairformer", "openfold3", pairformer("openfold3")),
-    Dump("OF3 msa module", "openfold3", msa_module("openfold3", 2, 8)),
+    Dump("OF3 msa module", "openfold3", msa_module("openfold3", 2, c_msa_feat=None, c_single_inputs=None)),
     Dump("AF3 trunk_pairformer", "alphafold3", pairformer("alphafold3", 2), "__layer_stack_no_per_layer/trunk_pairformer"),
-    Dump("AF3 msa_stack", "alphafold3", lambda: MSAModuleBlock(MSAModuleConfig()), "msa_stack", left_out="pair_|triangle_"),
+    Dump("AF3 msa_stack", "alphafold3", lambda: MSAModuleBlock(MSA_MODULES["alphafold3"]), "msa_stack", left_out="pair_|triangle_"),
 ]
 
 
@@ -104,8 +99,8 @@ def test_names_and_shapes(dump: Dump, shared: Path) -> None:
 
 def test_stacks_repeat_the_block() -> None:
     """At the published depth: the names of block 0 for every index, or its shapes with a layer axis that long."""
-    for family, depth, axis in (("boltz", 64, False), ("alphafold3", 48, True)):
-        one, all_ = (asked_for(Dump("", family, pairformer(family, n), "s", available=BOLTZ2)) for n in (1, depth))
+    for family, name, depth, axis in (("boltz", "boltz2", 64, False), ("alphafold3", "alphafold3", 48, True)):
+        one, all_ = (asked_for(Dump("", family, pairformer(name, n), "s", available=BOLTZ2)) for n in (1, depth))
         if axis:
             assert all_ == {name: (depth, *shape[1:]) for name, shape in one.items()}
         else:
@@ -114,13 +109,12 @@ def test_stacks_repeat_the_block() -> None:
 
 def test_where_the_embedding_of_the_msa_is() -> None:
     """AlphaFold 3 has it two scopes out of its stack, OpenFold3 beside the module; RosettaFold 3's one block has the module's scope."""
-    build = msa_module("alphafold3", 4, 8, (34, 447))
-    asked = asked_for(Dump("", "alphafold3", build, "diffuser/evoformer/__layer_stack_no_per_layer/msa_stack"))
+    asked = asked_for(Dump("", "alphafold3", msa_module("alphafold3"), "diffuser/evoformer/__layer_stack_no_per_layer/msa_stack"))
     assert asked["diffuser/evoformer/msa_activations/weights"] == (34, 64)
     assert asked["diffuser/evoformer/extra_msa_target_feat/weights"] == (447, 64)
-    asked = asked_for(Dump("", "openfold3", msa_module("openfold3", 4, 8, (34, 449)), "msa_module"))
+    asked = asked_for(Dump("", "openfold3", msa_module("openfold3"), "msa_module"))
     assert asked["msa_module_embedder.linear_m.weight"] == (64, 34) and asked["msa_module_embedder.linear_s_input.weight"] == (64, 449)
-    asked = asked_for(Dump("", "rosettafold3", msa_module("rosettafold3", 4, 32, (34, 449)), "recycler.msa_module"))
+    asked = asked_for(Dump("", "rosettafold3", msa_module("rosettafold3"), "recycler.msa_module"))
     assert asked["recycler.msa_module.msa_subsampler.emb_S_inputs.weight"] == (64, 449)
     assert asked["recycler.msa_module.outer_product.proj_left.bias"] == (32,)
     assert asked["recycler.msa_module.tri_mult_outgoing.p_in.weight"] == (256, 128)
