@@ -42,7 +42,7 @@ def load(model: EvoformerTrunk, path: Path) -> dict[str, Any]:
     return {
         "source": str(path),
         "sha256": file_sha256(path),
-        "account": {name: len(names) for name, names in asdict(account).items()},
+        "account": {name: len(names) for name, names in asdict(account).items() if isinstance(names, tuple)},
         "unused": list(account.unexpected),
         "warnings": _warnings(account, templates, layers),
     }

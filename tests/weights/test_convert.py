@@ -33,6 +33,7 @@ from evoattn.weights.sources import open_source
 from evoattn.weights.tables import MATRIX, VECTOR, Layout, Rule, by_sources, unmade
 from tests.helpers import GOLDEN
 from tests.stacks.cases import GOLDEN_BLOCKS, golden_arrays, golden_block, golden_version
+from tests.stacks.families import REFERENCES
 from tests.weights.cases import EVOFORMER, TRUNK, empty_trunk, published
 
 MINI = GOLDEN / "params_model_1_mini.npz"
@@ -306,3 +307,16 @@ def test_stacks_of_every_family(name: str, tmp_path: Path) -> None:
         config = json.loads(file.metadata()["evoattn_config"])
     assert config["pairformer"] == json.loads(json.dumps(asdict(model["pairformer"].config)))
     assert config["msa_module"] == json.loads(json.dumps(asdict(model["msa_module"].config)))
+
+
+@pytest.mark.parametrize("name", REFERENCES)
+def test_published_blocks_there_and_back(name: str, shared: Path, tmp_path: Path) -> None:
+    """State dicts of the reference implementations themselves."""
+    reference = REFERENCES[name]
+    with np.load(shared / "golden" / f"{name}.npz") as file:
+        theirs = {key.removeprefix("param/"): file[key] for key in file.files if key.startswith("param/")}
+    of = {"model": reference.build(), "family": reference.family, "version": reference.version, "scope": reference.scope}
+    convert(theirs, tmp_path / "ours.safetensors", **of)
+    convert(tmp_path / "ours.safetensors", tmp_path / "again.npz")
+    again = arrays(tmp_path / "again.npz")
+    assert again.keys() == theirs.keys() and all(same_bits(again[key], torch.from_numpy(x)) for key, x in theirs.items())
