@@ -60,6 +60,13 @@ def interleaved(attention: AttentionPairBias, scope: str) -> list[Rule]:
     return [Rule(f"attn.{each}.weight", (source,), layout, part=(index, 3)) for index, each in enumerate("qkv")]
 
 
+def claims(module: nn.Module, scope: str) -> str | tuple[str, ...]:
+    """The structure module is in the trunk of the file, and not in ours."""
+    if isinstance(module, ESMFoldTrunk):
+        return tuple(dotted(scope, part) for part in ("blocks.", "pairwise_positional_embedding.", "recycle_"))
+    return f"{scope}." if scope else ""
+
+
 def recognise(shapes: Shapes) -> list[str]:
     return ["esmfold"] if any("pair_to_sequence.linear." in name for name in shapes) else []
 
@@ -90,6 +97,7 @@ FAMILY = Family(
     versions={"esmfold": "esmfold"},
     table=table,
     recognise=recognise,
+    claims=claims,
     scopes={ESMFoldTrunk: SCOPE},
     out_of_scope={
         "trunk.structure_module.": "structure module",

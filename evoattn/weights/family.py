@@ -23,7 +23,7 @@ class Family:
             WeightsError for a module that the family has not.
         recognise: shapes -> the versions whose files look like this; () if it is another family's file.
         scopes: module class -> where its arrays are in a whole file; a class stands for those that derive from it, the nearest counts.
-        claims: (module, scope) -> what the names of arrays that belong to the module begin with.
+        claims: (module, scope) -> what the names of arrays that belong to the module begin with, one way or several.
         out_of_scope: beginnings of names of arrays that no module of ours takes, and a word for each.
         build: (shapes, version) -> the largest module of ours that the file fills, called under ``torch.device("meta")``, for `convert`.
             None is for AlphaFold 3 and its kin, of whose files :mod:`evoattn.weights.sizes` builds MSA module and Pairformer.
@@ -40,7 +40,7 @@ class Family:
     source: str
     licence: str
     line: str
-    claims: Callable[[nn.Module, str], str] = lambda module, scope: f"{scope}." if scope else ""
+    claims: Callable[[nn.Module, str], str | tuple[str, ...]] = lambda module, scope: f"{scope}." if scope else ""
     out_of_scope: Mapping[str, str] = field(default_factory=dict)
     build: Callable[[Shapes, str], nn.Module] | None = None
     forbids_conversion: bool = False

@@ -51,6 +51,7 @@ def load_weights(
     opened = open_source(source, entry)
     identity = decide(opened, model, family, version)
     its_family = FAMILIES[identity.family]
+    claimed: str | tuple[str, ...]
     if recorded(opened):
         scope = canonical.place(model, opened) if scope is None else scope
         rules, claimed = canonical.table(model, scope), canonical.claims(scope)

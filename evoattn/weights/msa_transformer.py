@@ -69,6 +69,14 @@ def table(module: nn.Module, scope: str, available: Collection[str]) -> list[Rul
     ]
 
 
+def claims(module: nn.Module, scope: str) -> str | tuple[str, ...]:
+    """Beside the encoder's own names a state dict has those of the contact head."""
+    if isinstance(module, MSATransformerEncoder):
+        parts = ("encoder.", "embed_", "msa_position_embedding", "emb_layer_norm_", "layers.", "lm_head.")
+        return tuple(dotted(scope, part) for part in parts)
+    return f"{scope}." if scope else ""
+
+
 def recognise(shapes: Shapes) -> list[str]:
     """The first release encodes rows with a number each. What holds the contact head alone does not tell."""
     if set(shapes) == {"contact_head.regression.weight", "contact_head.regression.bias"}:
@@ -106,7 +114,9 @@ FAMILY = Family(
     versions={"msa1": "msa_transformer", "msa1b": "msa_transformer"},
     table=table,
     recognise=recognise,
+    claims=claims,
     scopes={ContactHead: "contact_head"},
+    out_of_scope={"contact_head.": "contact head", "": "encoder"},
     build=build,
     source="https://dl.fbaipublicfiles.com/fair-esm/models/esm_msa1b_t12_100M_UR50S.pt, and .../fair-esm/regression/"
     "esm_msa1b_t12_100M_UR50S-contact-regression.pt for the contact head",
