@@ -546,10 +546,10 @@ PRESETS: dict[str, TrunkConfig] = {
     "af2-4": TrunkConfig(evoformer=EvoformerConfig(n_blocks=4), extra=replace(EvoformerConfig.extra_msa(), n_blocks=1)),
     "tiny": TrunkConfig(evoformer=_TINY, extra=replace(_TINY, n_blocks=1, c_m=16, c_s=None, msa_column="global")),
 }
-"""Named trunks. "af2_model_1" to "af2_model_5" are AlphaFold 2's monomer, with pTM or without; models 1 and 2 take templates. "af2" is the one
-without. "af2_multimer_v1" to "_v3" have one architecture, but other files. "openfold" takes templates, "openfold_no_templates" is its models 3
-to 5. "af2-opm-first" is the monomer with the order of AlphaFold-Multimer's blocks; "af2-4" is "af2" with 4 + 1 blocks, for a quick look; "tiny"
-is for tests."""
+"""Named trunks. "af2_model_1" to "af2_model_5" are AlphaFold 2's monomer, with pTM or without; models 1 and 2 take templates, and "af2" is
+that of the others. "af2_multimer_v1" to "_v3" have one architecture, but other files. "openfold" takes templates, "openfold_no_templates" is
+its models 3 to 5. "af2-opm-first" is the monomer with the order of AlphaFold-Multimer's blocks; "af2-4" is "af2" with 4 + 1 blocks, for a
+quick look; "tiny" is for tests."""
 
 
 def preset(name: str) -> TrunkConfig:

@@ -21,7 +21,7 @@ from evoattn.blocks import (
     TriangleAttention,
     TriangleMultiplication,
 )
-from evoattn.config import PROFILES, EvoformerConfig, TrunkConfig
+from evoattn.config import PROFILES, EvoformerConfig, TemplateConfig, TrunkConfig
 from evoattn.errors import WeightsError
 from evoattn.heads import DistogramHead, MaskedMSAHead
 from evoattn.model import EvoformerTrunk, TemplateRows
@@ -289,17 +289,36 @@ def stack_config(shapes: Shapes, scope: str, version: str, c_s: int | None) -> E
     )  # fmt: skip
 
 
+def templates_config(shapes: Shapes, version: str) -> TemplateConfig | None:
+    """The config of the templates' embedding, read off its arrays; None where there are none."""
+    multimer, single = version != "monomer", f"{TRUNK}/{SINGLE_TEMPLATE}"
+    stack = f"{single}/{'template_embedding_iteration' if multimer else 'template_pair_stack/__layer_stack_no_state'}"
+    first = f"{stack}/triangle_attention_starting_node/attention//query_w"
+    if first not in shapes:
+        return None
+    n_blocks, c_t, heads, width = shapes[first]
+    attention = shapes.get(f"{TRUNK}/template_embedding/attention//query_w", (0, 4, 16))
+    return TemplateConfig(
+        n_blocks=n_blocks, c_z=c_t, n_head_tri_start=heads, c_head_tri=None if heads * width == c_t else width,
+        n_head_tri_end=shapes[f"{stack}/triangle_attention_ending_node/attention//query_w"][2],
+        c_hidden_mul=shapes[f"{stack}/triangle_multiplication_outgoing/output_projection//weights"][1],
+        pair_transition_n=shapes[f"{stack}/pair_transition/transition1//weights"][2] // c_t,
+        form="average" if multimer else "pointwise", n_head_pointwise=attention[1], c_head_pointwise=attention[2],
+        torsions=f"{TRUNK}/template_projection//weights" in shapes, profile=PROFILES[FAMILY.versions[version]],
+    )  # fmt: skip
+
+
 def build(shapes: Shapes, version: str) -> nn.Module:
-    """The trunk that a file fills; of multimer, whose embedding is another, the Evoformer."""
-    evoformer = stack_config(shapes, f"{TRUNK}/evoformer_iteration", version, shapes[f"{TRUNK}/single_activations//weights"][1])
-    if version != "monomer":
-        return EvoformerStack(evoformer)
+    """The trunk that a file fills."""
+    monomer = version == "monomer"
+    offsets = shapes[f"{TRUNK}/{'pair_activiations' if monomer else MULTIMER_RELATIVE}//weights"][0]
     return EvoformerTrunk(
         TrunkConfig(
-            evoformer=evoformer, extra=stack_config(shapes, f"{TRUNK}/extra_msa_stack", version, None),
+            evoformer=stack_config(shapes, f"{TRUNK}/evoformer_iteration", version, shapes[f"{TRUNK}/single_activations//weights"][1]),
+            extra=stack_config(shapes, f"{TRUNK}/extra_msa_stack", version, None), templates=templates_config(shapes, version),
             c_target_feat=shapes[f"{TRUNK}/preprocess_1d//weights"][0], c_msa_feat=shapes[f"{TRUNK}/preprocess_msa//weights"][0],
             c_extra_feat=shapes[f"{TRUNK}/extra_msa_activations//weights"][0],
-            max_relative=shapes[f"{TRUNK}/pair_activiations//weights"][0] // 2,
+            max_relative=(offsets if monomer else offsets - 8) // 2, max_chain=None if monomer else 2,
             recycle_bins=shapes[f"{TRUNK}/prev_pos_linear//weights"][0],
         )
     )  # fmt: skip
@@ -322,5 +341,5 @@ FAMILY = Family(
     },
     source="https://github.com/google-deepmind/alphafold (scripts/download_alphafold_params.sh): params_model_*.npz",
     licence="CC BY 4.0: share and adapt, commercially too, with credit to DeepMind",
-    line='load_weights(EvoformerTrunk(preset("af2")), "params_model_3.npz")',
+    line='load_weights(EvoformerTrunk(preset("af2_model_1")), "params_model_1.npz")',
 )

@@ -105,6 +105,20 @@ def table(module: nn.Module, scope: str, available: Collection[str]) -> list[Rul
     return names(**found).table(module, scope)
 
 
+TRUNK = ("input_embedder.", "recycling_embedder.", "extra_msa_embedder.", "extra_msa_stack.", "evoformer.", "template")
+PARTS: dict[type[nn.Module], tuple[str, ...]] = {  # modules whose scope holds more than they have -> what is theirs
+    EvoformerTrunk: TRUNK,
+    PointwiseTemplates: ("template_pair_", "template_pointwise_"),
+    AveragedTemplates: ("template_pair_", "linear_t."),
+    TemplateRows: ("template_single_embedder.", "template_angle_embedder."),
+}
+
+
+def claims(module: nn.Module, scope: str) -> tuple[str, ...]:
+    parts = next((PARTS[kind] for kind in type(module).__mro__ if kind in PARTS), ("",))
+    return tuple(f"{scope}.{part}" if scope else part for part in parts)
+
+
 def recognise(shapes: Shapes) -> list[str]:
     """Multimer is told by the width of its relative positions; a stack or a block by itself says nothing of it."""
     if not any("msa_att_row.mha.linear_q." in name for name in shapes):
@@ -119,6 +133,7 @@ FAMILY = Family(
     versions={"monomer": "openfold", "multimer": "openfold_multimer"},
     table=table,
     recognise=recognise,
+    claims=claims,
     scopes={
         EvoformerStack: "evoformer",
         ExtraMSAStack: "extra_msa_stack",
