@@ -121,6 +121,6 @@ FAMILY = Family(
     source="https://dl.fbaipublicfiles.com/fair-esm/models/esm_msa1b_t12_100M_UR50S.pt, and .../fair-esm/regression/"
     "esm_msa1b_t12_100M_UR50S-contact-regression.pt for the contact head",
     licence="MIT: any use, with the notice of the licence",
-    line='load_weights(model.encoder, "esm_msa1b_t12_100M_UR50S.pt"); '
+    line='model = MSATransformer(MSATransformerConfig()); load_weights(model.encoder, "esm_msa1b_t12_100M_UR50S.pt"); '
     'load_weights(model.contact_head, "esm_msa1b_t12_100M_UR50S-contact-regression.pt")',
 )

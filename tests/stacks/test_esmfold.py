@@ -185,6 +185,7 @@ MUTANTS = {
     "ending bias ik": with_profile(ending_bias="ik"),
     "ending bias jk": with_profile(ending_bias="jk"),
     "transition gelu": with_profile(transition="gelu"),
+    "mean over the third residue": with_profile(triangle_mul_scale="mean"),
     "q, k and v packed otherwise": packed_otherwise,
     "sequence to pair before the sequence": pair_first,
     "incoming a and b exchanged": incoming_exchanged,

@@ -107,6 +107,17 @@ class AttentionOfESM:
         return torch.einsum("...hqk,...khd->...qhd", weights, v)
 
 
+def test_only_the_rule_for_columns_without_entries_differs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """There ours adds the bias of the output alone; with ESM's rule everything is as in the file."""
+    block, (m, mask) = axial_block(FILE), inputs("rand")
+    empty = ~answered(mask)
+    assert empty.any()
+    delta = block.msa_column(m, mask)[empty]
+    assert torch.equal(delta, block.msa_column.attn.out.bias.expand_as(delta))
+    monkeypatch.setattr(attention_modules, "attention", AttentionOfESM())
+    assert_golden("x", block(m, mask), batch_first(FILE["rand/out/x"]))
+
+
 def weighted(block: nn.Module, m: Tensor, mask: Tensor, monkeypatch: pytest.MonkeyPatch) -> Tensor:
     """The scalar whose gradients the file holds: of the output and of both maps."""
     rule = AttentionOfESM()
