@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from evoattn import (
     ShapeError,
     capture_attention,
     esm_tokens,
+    load_weights,
     profile,
     read_msa,
     redraw_,
@@ -27,7 +29,7 @@ from evoattn.stacks import ContactHead, MSATransformerBlock
 from evoattn.stacks.msa_transformer import N_TOKENS, PADDING
 from tests.helpers import assert_golden, assert_golden_gradient, golden
 from tests.parity import record
-from tests.stacks.esm import axial_block, batch_first
+from tests.stacks.esm import axial_block, batch_first, below
 
 NAME = "msa_transformer_axial_layer"
 FILE = golden(NAME)
@@ -262,6 +264,25 @@ def by_formula(net: MSATransformer, tokens: np.ndarray) -> tuple[np.ndarray, np.
     return normed("encoder.norm_after", m.detach().numpy()), 1 / (1 + np.exp(-logits))
 
 
+def test_whole_model_is_esms(tmp_path: Path) -> None:
+    """From the letters of an alignment and the arrays of the two files to contacts, as fair-esm's own loader and model have it."""
+    file = golden("msa_transformer_model")
+    config = MSATransformerConfig(n_blocks=2, c_m=12, n_head=3, c_hidden_transition=10, max_positions=20, c_row_position=12)
+    net, arrays = MSATransformer(config).eval(), below(file, "param/")
+    heads = {name: arrays.pop(name) for name in list(arrays) if name.startswith("contact_head.")}
+    load_weights(net.encoder, arrays)
+    load_weights(net.contact_head, heads)
+    path = tmp_path / "family.a3m"
+    path.write_text("".join(f">{index}\n{row}\n" for index, row in enumerate(file["in/rows"])))
+    tokens = esm_tokens(read_msa(path))
+    np.testing.assert_array_equal(tokens, file["in/tokens"])
+    with torch.no_grad():
+        out = net(tokens, row_attentions=True)
+        logits = net.encoder.logits(out.msa)
+    for name, got in (("representation", out.msa), ("logits", logits), ("row_attentions", out.row_attentions), ("contacts", out.contacts)):
+        assert_golden(name, got, file[f"out/{name}"])
+
+
 @pytest.mark.parametrize("c_row_position", [12, 1])
 def test_model_equals_its_formulas(c_row_position: int) -> None:
     net, tokens = model(c_row_position=c_row_position), some_tokens()
@@ -339,7 +360,7 @@ def test_dropout_is_of_training_alone() -> None:
     assert not torch.equal(net(tokens).msa, net(tokens).msa)
 
 
-def test_a_file_of_an_alignment_becomes_contacts(tmp_path) -> None:
+def test_a_file_of_an_alignment_becomes_contacts(tmp_path: Path) -> None:
     path = tmp_path / "family.a3m"
     path.write_text(">query\nMKVLAT\n>other\nMK-LaaAS\n")
     tokens = esm_tokens(read_msa(path))
