@@ -51,6 +51,13 @@ def alignment_of(rows: Rows, kind: str, alphabet: str, anchor: str, quirks: list
     if breaks:
         chain_lengths = tuple(int(part.sum()) for part in np.split(kept, breaks))
         chain_copies = (1,) * len(chain_lengths)
+        if 0 in chain_lengths:
+            raise refuse_row(
+                rows,
+                q,
+                f"a chain of the complex has no column: its chains, joined by ':', have {chain_lengths}. Give a residue, or remove it.",
+                found=chain_lengths,
+            )
     msa = MSA(
         names=tuple(rows.names),
         descriptions=tuple(rows.descriptions),

@@ -485,6 +485,12 @@ def test_an_empty_chain_is_refused(read, sequence: str) -> None:
         read(f">q\n{sequence}\n")
 
 
+def test_a_chain_without_residues_is_refused(read) -> None:
+    with pytest.raises(MSAError, match=r"row 1 \('q'\): a chain of the complex has no column: .* have \(2, 0\)"):
+        read(">q\nMK:--\n>a\nMK:VL\n")
+    assert read(">q\nMK:--\n>a\nMK:VL\n", anchor="none").chain_lengths == (2, 2)
+
+
 # --- alphabets -------------------------------------------------------------------------------------------------------
 
 
