@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from evoattn.weights import FAMILIES
-from tests.cli.commands import evoattn, there
+from tests.cli.commands import ROOT, evoattn, there
 from tests.helpers import GOLDEN
 
 MINI = GOLDEN / "params_model_1_mini.npz"
@@ -82,6 +82,13 @@ def test_list() -> None:
     assert [row["family"] for row in rows] == list(FAMILIES)
     for family in FAMILIES.values():
         assert all(text in said for text in (family.title, family.source, family.licence, family.line))
+
+
+def test_the_page_has_every_family() -> None:
+    page = (ROOT / "docs" / "weights.md").read_text(encoding="utf-8")
+    for family in FAMILIES.values():
+        versions = ", ".join(f"`{version}`" for version in family.versions)
+        assert f"| {family.title} | `{family.name}` | {versions} | {family.source} | {family.licence} |" in page
 
 
 def test_the_terms_of_alphafold3_are_known() -> None:

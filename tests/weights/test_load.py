@@ -304,3 +304,17 @@ def test_every_block_of_alphafold_has_a_table() -> None:
     block = EvoformerBlock(EvoformerConfig(c_m=16, c_z=16))
     updates = {type(module) for name, module in block.named_children() if not name.startswith("drop")}
     assert updates < set(TABLES)
+
+
+def test_damage_in_the_middle_of_a_file_changes_nothing(tmp_path: Path) -> None:
+    """Also where it is in the array that is read last: all bytes are compared with their checksums before any is used."""
+    arrays = of_trunk()
+    np.savez(tmp_path / "params.npz", **arrays)
+    data = bytearray((tmp_path / "params.npz").read_bytes())
+    name = f"{SCOPE}/extra_msa_stack/msa_transition/transition2//weights"
+    data[data.find(arrays[name].tobytes()) + arrays[name].nbytes - 1] ^= 1
+    (tmp_path / "params.npz").write_bytes(data)
+    trunk = empty_trunk()
+    with pytest.raises(WeightsError, match=rf"params\.npz is damaged at {re.escape(name)}: .*CRC"):
+        load_weights(trunk, tmp_path / "params.npz")
+    assert untouched(trunk)
