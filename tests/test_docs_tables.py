@@ -8,10 +8,21 @@ import torch
 from torch import nn
 
 import evoattn as ea
-from evoattn.blocks import SequenceToPair, TiedRowAttention
-from evoattn.model import RecyclingEmbedder, RelativePosition
+from evoattn.blocks import RelativePosition, SequenceToPair, TemplatePointwiseAttention, TiedRowAttention
+from evoattn.config import TemplateConfig
+from evoattn.heads import DistogramHead, MaskedMSAHead
+from evoattn.model import RecyclingEmbedder, TemplateRows
 from evoattn.primitives import TiedAttention
-from evoattn.stacks import ContactHead, ESMFoldBlock, MSATransformerBlock, MSATransformerEncoder
+from evoattn.stacks import (
+    AveragedTemplates,
+    ContactHead,
+    ESMFoldBlock,
+    MSATransformerBlock,
+    MSATransformerEncoder,
+    PointwiseTemplates,
+    TemplatePairBlock,
+    TemplatePairStack,
+)
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -23,6 +34,14 @@ PUBLISHED = {
     "Transition": lambda: ea.Transition(128),
     "EvoformerTrunk": lambda: ea.EvoformerTrunk(ea.preset("af2")),
     "RelativePosition": lambda: RelativePosition(128, 32),
+    "TemplateRows": lambda: TemplateRows(57, 256),
+    "PointwiseTemplates": lambda: PointwiseTemplates(TemplateConfig(), 128),
+    "AveragedTemplates": lambda: AveragedTemplates(TemplateConfig.multimer(), 128),
+    "TemplatePairBlock": lambda: TemplatePairBlock(TemplateConfig()),
+    "TemplatePairStack": lambda: TemplatePairStack(TemplateConfig()),
+    "TemplatePointwiseAttention": lambda: TemplatePointwiseAttention(128, 64, 4, d_head=16),
+    "DistogramHead": lambda: DistogramHead(128),
+    "MaskedMSAHead": lambda: MaskedMSAHead(256),
     "RecyclingEmbedder": lambda: RecyclingEmbedder(ea.preset("af2")),
     "EvoformerBlock": lambda: ea.EvoformerBlock(ea.EvoformerConfig()),
     "EvoformerStack": lambda: ea.EvoformerStack(ea.EvoformerConfig()),

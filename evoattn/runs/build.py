@@ -1,5 +1,6 @@
 """The trunk of a run and where its parameters come from."""
 
+import re
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,9 @@ from evoattn.runs.record import file_sha256
 from evoattn.runs.settings import RunSettings
 from evoattn.weights import Account, load_weights
 from evoattn.weights.alphafold2 import TRUNK
+
+FURTHER_BLOCK = re.compile(r"(evoformer|extra_msa_stack)\.blocks\.\d+\.")
+"""An array of a block in a state dict; what is unexpected of these is beyond the model's blocks."""
 
 
 def build(settings: RunSettings) -> tuple[EvoformerTrunk, dict[str, Any]]:
@@ -28,14 +32,14 @@ def build(settings: RunSettings) -> tuple[EvoformerTrunk, dict[str, Any]]:
 def load(model: EvoformerTrunk, path: Path) -> dict[str, Any]:
     """Load a parameter file: every parameter must be in it; of its arrays, those of templates and of further blocks may stay unused.
 
-    Templates are no part of this trunk, and AlphaFold 2 without templates adds nothing in their place, so the numbers are the same.
+    A run has no templates. Where the monomer has none, it adds nothing in their place, so that a trunk without them gives the same numbers.
 
     Raises:
         WeightsError: a parameter is missing, or other arrays of the trunk have no place; the message has the account.
     """
     account = load_weights(model, path, strict=False)
-    templates = [name for name in account.unexpected if name.startswith(f"{TRUNK}/template_")]
-    layers = [name for name in account.unexpected if name.endswith(" layers)")]
+    templates = [name for name in account.unexpected if name.removeprefix(f"{TRUNK}/").startswith("template_")]
+    layers = [name for name in account.unexpected if name.endswith(" layers)") or FURTHER_BLOCK.match(name)]
     others = sorted(set(account.unexpected) - set(templates) - set(layers))
     if account.missing or others:
         raise WeightsError(f"the parameters of {path} do not fit this trunk: {account}\nNothing was run. Another --preset may fit them.")

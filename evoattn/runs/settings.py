@@ -39,7 +39,7 @@ class RunSettings:
         out: the folder to write; by default ``<stem of input>_evoattn`` in the present folder.
         preset: a name in :data:`evoattn.PRESETS`; by default "af2-4", or the whole "af2" with weights.
         blocks: Evoformer blocks, instead of the preset's.
-        weights: a ``params_model_*.npz`` of AlphaFold 2; None draws random parameters from `seed`.
+        weights: parameters of AlphaFold 2 or OpenFold that fit the preset; None draws random parameters from `seed`.
         features: a name in :data:`evoattn.io.FEATURE_PRESETS`. max_seqs, max_extra: rows, instead of those of `features`.
         recycles: further passes (:class:`evoattn.EvoformerTrunk`); features that are drawn are drawn anew for each.
         dtype: of parameters, features and results: "fp32", "bf16", "fp16" or "fp64". device: "cpu", "cuda", or "auto".
@@ -100,13 +100,13 @@ class RunSettings:
     def _refuse_features(self) -> None:
         """Features and trunk must be made for each other: AlphaFold-Multimer's are of other widths, and name the chains."""
         features, trunk = self.feature_config, self.config
-        width = 22 if features.break_channel else 21
-        if width != trunk.c_target_feat or features.chains == "ids":
-            fitting = ", ".join(name for name, config in FEATURE_PRESETS.items() if config.break_channel and config.chains == "offset")
+        wanted = (trunk.c_target_feat, trunk.max_chain is not None)
+        if _target(features) != wanted:
+            fitting = ", ".join(name for name, config in FEATURE_PRESETS.items() if _target(config) == wanted)
+            there, taken = (f"{width} channels and {'chain ids' if ids else 'no chain ids'}" for width, ids in (_target(features), wanted))
             raise ConfigError(
-                f"the features {self.features!r} are not for the trunk {self.preset_name!r}: they have a target_feat of {width} channels "
-                f"and {'chain ids' if features.chains == 'ids' else 'no chain ids'}, and it takes {trunk.c_target_feat} channels and no "
-                f"chain ids. Fitting are {fitting}."
+                f"the features {self.features!r} are not for the trunk {self.preset_name!r}: they have a target_feat of {there}, "
+                f"and it takes {taken}. Fitting are {fitting or 'none of those there are'}."
             )
 
     @property
@@ -147,6 +147,11 @@ class RunSettings:
         """The absolute path of the output folder."""
         stem = "+".join(_stem(path) for path in self.inputs)
         return (self.out or Path(f"{stem}_evoattn")).resolve()
+
+
+def _target(features: FeatureConfig) -> tuple[int, bool]:
+    """Channels of target_feat, and whether chains are told by ids."""
+    return (22 if features.break_channel else 21, features.chains == "ids")
 
 
 def _stem(path: Path) -> str:
