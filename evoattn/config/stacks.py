@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from evoattn.config.checks import PairAs, PairMode, check_heads, check_pair_as, check_sizes
+from evoattn.config.checks import PairAs, PairMode, check_bins, check_heads, check_pair_as, check_sizes
 from evoattn.config.profiles import PROFILES, Profile
 from evoattn.errors import ConfigError
 
@@ -221,11 +221,7 @@ class ESMFoldConfig(PairConfig):
         self.check_attention("c_s", "c_head_single", "n_head_single")
         if self.c_z % 2:
             raise ConfigError(f"ESMFoldConfig: c_z is {self.c_z}; it must be even: one half is of products, one of differences.")
-        if not 0.0 <= self.recycle_min < self.recycle_max:
-            raise ConfigError(
-                f"ESMFoldConfig: recycle_min is {self.recycle_min!r} and recycle_max {self.recycle_max!r}; "
-                "they are distances in Angstrom, the first below the second."
-            )
+        check_bins(self, "recycle_min", "recycle_max")
 
 
 @dataclass(frozen=True, kw_only=True)
