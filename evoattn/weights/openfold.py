@@ -120,11 +120,13 @@ def claims(module: nn.Module, scope: str) -> tuple[str, ...]:
 
 
 def recognise(shapes: Shapes) -> list[str]:
-    """Multimer is told by the width of its relative positions; a stack or a block by itself says nothing of it."""
+    """Multimer is told by its embedding: of templates, or the 73 channels of its relative positions. A stack says nothing of it."""
     if not any("msa_att_row.mha.linear_q." in name for name in shapes):
         return []
     width = next((shape[-1] for name, shape in shapes.items() if name.endswith("input_embedder.linear_relpos.weight")), None)
-    return ["monomer", "multimer"] if width is None else ["monomer" if width % 2 and width != 73 else "multimer"]
+    if width == 73 or any("template_pair_embedder.dgram_linear." in name for name in shapes):
+        return ["multimer"]
+    return ["monomer", "multimer"] if width is None else ["monomer"]
 
 
 FAMILY = Family(
