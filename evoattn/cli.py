@@ -20,7 +20,7 @@ from evoattn.ops import ATTENTION, explain
 from evoattn.runs import RunSettings, Sizes, attention_calls, environment, run_folder
 from evoattn.runs import run as run_trunk
 from evoattn.runs.environment import describe_environment
-from evoattn.runs.settings import DEVICES, DTYPES, FORMATS, PAIRINGS, dtype_named
+from evoattn.runs.settings import DEVICES, DTYPES, FORMATS, OUTPUTS, PAIRINGS, dtype_named
 from evoattn.runs.summary import summary
 from evoattn.runs.watch import evoattn_version
 from evoattn.terminal import EXIT_CODES, SETTINGS, Force, Json, progress, reported, show_blocks, show_search, usage
@@ -80,7 +80,10 @@ Dtype = Annotated[str, typer.Option(metavar="|".join(DTYPES), help="Of parameter
 Device = Annotated[str, typer.Option(metavar="|".join(DEVICES), help="auto is cuda where there is one.")]
 BackendName = Annotated[str, typer.Option(metavar="NAME", help=f"Of attention: {', '.join(ATTENTION.names)}, or auto: the first that can.")]
 Seed = Annotated[int, typer.Option(min=0, help="Of random parameters, and of features that are drawn.")]
-Save = Annotated[str, typer.Option(metavar="NAMES", help="Which representations to write, separated by commas.")]
+Save = Annotated[
+    str,
+    typer.Option(metavar="NAMES", help=f"What to write, joined by commas: {', '.join(OUTPUTS)}. The last two need heads in --weights."),
+]
 Format = Annotated[str, typer.Option(metavar="|".join(FORMATS), help="Of the representations.")]
 Threads = Annotated[int | None, typer.Option(min=1, help="CPU threads. [default: torch's choice]")]
 
@@ -107,7 +110,7 @@ def run(
     device: Device = "auto",
     backend: BackendName = "auto",
     seed: Seed = 0,
-    save: Save = "msa,pair,single",
+    save: Save = "msa,pair,single,contacts",
     format: Format = "safetensors",
     threads: Threads = None,
     force: Force = False,
@@ -115,7 +118,8 @@ def run(
 ) -> None:
     """Run an Evoformer trunk on an alignment.
 
-    Writes a folder with the representations (msa, pair, single), run.json (what was read, built, chosen and measured) and report.png.
+    Writes a folder with the representations (msa, pair, single), contacts where --weights has the head for them, run.json (what was read,
+    built, chosen and measured), report.png and contacts.png.
     Without --weights the parameters are random: good for a try and for timing, and meaningless biologically.
 
     With --db, INPUT is a sequence: its homologs are searched first, and alignment.a3m is written too. With a folder, files whose run is

@@ -38,7 +38,7 @@ def load(model: EvoformerTrunk, path: Path) -> dict[str, Any]:
         WeightsError: a parameter is missing, or other arrays of the trunk have no place; the message has the account.
     """
     account = load_weights(model, path, strict=False)
-    templates = [name for name in account.unexpected if name.removeprefix(f"{TRUNK}/").startswith("template_")]
+    templates = [name for name in account.unexpected if name.removeprefix(f"{TRUNK}/").startswith("template")]
     layers = [name for name in account.unexpected if name.endswith(" layers)") or FURTHER_BLOCK.match(name)]
     others = sorted(set(account.unexpected) - set(templates) - set(layers))
     if account.missing or others:

@@ -12,7 +12,7 @@ from evoattn.io import MSA
 from evoattn.io.residues import GAP
 from evoattn.model import Representations
 
-PAIR_MAP, ATTENTION_MAP = "viridis", "magma"  # even in lightness, so they read in grey and for colour-blind eyes
+PAIR_MAP, ATTENTION_MAP, CONTACT_MAP = "viridis", "magma", "Blues"  # even in lightness, so they read in grey and for colour-blind eyes
 BLUE, ORANGE, GREY = "#0072B2", "#D55E00", "#666666"  # of Okabe and Ito
 HEADS_SHOWN: Final = 2
 
@@ -53,6 +53,23 @@ def draw(folder: Path, report: Report) -> Path:
         _attention(maps, report.maps)
         figure.savefig(folder / "report.png", dpi=150)
     return folder / "report.png"
+
+
+def draw_contacts(folder: Path, contacts: Tensor, title: str) -> Path:
+    """Write the map of contacts [N_res, N_res] as ``contacts.png``, and return its path. Needs matplotlib."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(8.5, 7.5), layout="constrained")
+    figure.suptitle(title, fontsize=9, parse_math=False)
+    axes = figure.subplots()
+    image = _heat(axes, contacts.detach().double().cpu().numpy(), CONTACT_MAP, 0.0, 1.0, aspect="equal")
+    whole_residues(axes, len(contacts))
+    _colour_bar(figure, axes, image, "probability of C-beta atoms within 8 Å", extend="neither")
+    axes.set_title("Contacts", fontweight="bold", loc="left")
+    axes.set_xlabel("residue j")
+    axes.set_ylabel("residue i")
+    figure.savefig(folder / "contacts.png", dpi=150)
+    return folder / "contacts.png"
 
 
 def focused_heads(maps: Tensor, count: int = HEADS_SHOWN) -> list[int]:

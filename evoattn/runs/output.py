@@ -15,7 +15,7 @@ from torch import Tensor
 
 from evoattn.errors import ConfigError
 
-OURS: Final = ("representations.safetensors", "representations.npz", "run.json", "report.png", "alignment.a3m")
+OURS: Final = ("representations.safetensors", "representations.npz", "run.json", "report.png", "contacts.png", "alignment.a3m")
 """Every file that a run writes; only a folder with nothing else in it is ever replaced."""
 
 

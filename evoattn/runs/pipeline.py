@@ -17,12 +17,13 @@ from evoattn.model import EvoformerTrunk, Recycled, Representations
 from evoattn.primitives import capture_attention
 from evoattn.runs.build import build
 from evoattn.runs.calls import Sizes, attention_calls
-from evoattn.runs.figure import Maps, Report, draw
+from evoattn.runs.figure import Maps, Report, draw, draw_contacts
+from evoattn.runs.heads import read_heads
 from evoattn.runs.inputs import read_input
 from evoattn.runs.memory import refuse_what_cannot_fit
 from evoattn.runs.output import new_folder, refuse_output, write_json, write_tensors
 from evoattn.runs.record import call_record, counted, input_record, model_record, rows_record, settings_record, warnings
-from evoattn.runs.settings import RunSettings
+from evoattn.runs.settings import REPRESENTATIONS, RunSettings
 from evoattn.runs.watch import OnBlock, Stopwatch, peak_memory, versions
 
 
@@ -52,12 +53,14 @@ def run(settings: RunSettings, on_block: OnBlock | None = None, on_search: OnPro
     calls = attention_calls(settings.config, made.sizes, dtype=settings.torch_dtype, device=device.type, backend=settings.backend)
     with watch.stage("build model"):
         model, weights = build(settings)
+        heads = read_heads(settings)
+        weights |= {} if settings.weights is None else {"heads": heads.names}
         set_execution(model, backend=settings.backend)
 
     with new_folder(settings.folder, force=settings.force) as folder:
         can_draw = find_spec("matplotlib") is not None
         out, maps = forward(model, made, watch, on_block, looking=can_draw)
-        tensors = _tensors(out, made, settings.save)
+        tensors = _tensors(out, made, settings.save) | heads.outputs(out)
         files = [folder / "alignment.a3m"] if settings.database else []
         with watch.stage("write"):
             if settings.database:
@@ -66,7 +69,10 @@ def run(settings: RunSettings, on_block: OnBlock | None = None, on_search: OnPro
         if maps is not None:
             with watch.stage("draw report"):
                 seed = weights.get("seed")
-                files.append(draw(folder, Report(msa, made.kept, out, maps, _title(settings, msa, made.kept), seed)))
+                title = _title(settings, msa, made.kept)
+                files.append(draw(folder, Report(msa, made.kept, out, maps, title, seed)))
+                if "contacts" in tensors:
+                    files.append(draw_contacts(folder, tensors["contacts"], title))
         record = {
             "started": started,
             "versions": versions(),
@@ -145,7 +151,7 @@ def _tensors(out: Representations, made: Features, save: tuple[str, ...]) -> dic
     """What is written: the representations asked for, and what is needed to read them."""
     msa, features = made.msa, made.of(made.passes - 1)
     lengths = msa.chain_lengths or (msa.n_res,)
-    return {name: getattr(out, name) for name in save} | {
+    return {name: getattr(out, name) for name in save if name in REPRESENTATIONS} | {
         "aatype": torch.from_numpy(msa.residues[0].copy()),
         "residue_index": features["residue_index"],
         "chain_id": torch.from_numpy(np.repeat(np.arange(len(lengths)), lengths)),

@@ -88,6 +88,8 @@ def warnings(
 ) -> list[str]:
     """What a reader of the results should know."""
     found = list(weights.get("warnings", []))
+    if "contacts" in settings.save and settings.weights is not None and "contacts" not in tensors:
+        found.append("no contacts are written: the parameter file has no distogram head.")
     if max(msa.chain_copies, default=1) > 1:
         copies = ", ".join(map(str, msa.chain_copies))
         found.append(

@@ -15,6 +15,7 @@ DTYPES: Final = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.fl
 DEVICES: Final = ("auto", "cpu", "cuda")
 FORMATS: Final = ("safetensors", "npz")
 REPRESENTATIONS: Final = ("msa", "pair", "single")
+OUTPUTS: Final = (*REPRESENTATIONS, "contacts", "masked_msa_logits")
 PAIRINGS: Final = ("none", "best", "rank", "row")
 PACKED: Final = (".gz", ".bz2", ".xz", ".zst")
 
@@ -45,7 +46,8 @@ class RunSettings:
         dtype: of parameters, features and results: "fp32", "bf16", "fp16" or "fp64". device: "cpu", "cuda", or "auto".
         backend: of every attention: "auto" or a name.
         seed: of random parameters and of features that are drawn.
-        save: which of "msa", "pair" and "single" are written. format: "safetensors" or "npz".
+        save: which of "msa", "pair", "single", "contacts" and "masked_msa_logits" are written. The last two are of heads in the parameter
+            file: contacts are left out without one, logits are refused. format: "safetensors" or "npz".
         force: replace an output folder of an earlier run.
 
     Raises:
@@ -73,7 +75,7 @@ class RunSettings:
     device: str = "auto"
     backend: str = "auto"
     seed: int = 0
-    save: tuple[str, ...] = REPRESENTATIONS
+    save: tuple[str, ...] = (*REPRESENTATIONS, "contacts")
     format: str = "safetensors"
     force: bool = False
 
@@ -83,8 +85,10 @@ class RunSettings:
         for name, value, allowed in words:
             if value not in allowed:
                 raise ConfigError(f"{name} is {value!r}; allowed are {', '.join(allowed)}.")
-        if not self.save or set(self.save) - set(REPRESENTATIONS):
-            raise ConfigError(f"save is {','.join(self.save)!r}; it is one or more of {', '.join(REPRESENTATIONS)}, separated by commas.")
+        if not self.save or set(self.save) - set(OUTPUTS):
+            raise ConfigError(f"save is {','.join(self.save)!r}; it is one or more of {', '.join(OUTPUTS)}, separated by commas.")
+        if "masked_msa_logits" in self.save and self.weights is None:
+            raise ConfigError("save asks for masked_msa_logits, which are of a head in the parameter file; give --weights too.")
         if self.device == "cuda" and not torch.cuda.is_available():
             raise ConfigError("device is 'cuda', but torch finds no CUDA device here; use 'cpu', or 'auto' for whichever there is.")
         for name, least in (("blocks", 1), ("max_seqs", 1), ("max_extra", 0), ("recycles", 0)):

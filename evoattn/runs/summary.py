@@ -62,7 +62,10 @@ def _model(model: dict[str, Any], execution: dict[str, Any]) -> list[str]:
 
 def _parameters(source: dict[str, Any]) -> list[str]:
     if source["source"] == "random":
-        return [f"RANDOM, seed {source['seed']}: the numbers mean nothing biological. Trained ones come with --weights params_model_*.npz."]
+        return [
+            f"RANDOM, seed {source['seed']}: the numbers mean nothing biological, and no contacts are written. Trained ones come with "
+            "--weights params_model_*.npz."
+        ]
     account = source["account"]
     counts = f"{account['used']} arrays used, {account['unexpected']} of the trunk unused or in part, {account['outside']} outside it"
     return [f"{source['source']}: {counts}"]
