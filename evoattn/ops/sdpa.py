@@ -18,8 +18,9 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
 
+from evoattn.ops import tiles
 from evoattn.ops.registry import Backend
-from evoattn.ops.tiles import ALL, Problem, Recomputed, heads_first, take
+from evoattn.ops.tiles import ALL, Problem, Recomputed, heads_first, spans, take
 
 FUSED = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.CUDNN_ATTENTION]
 CUDA_GRID = 65535  # blocks along the second and third axis of a CUDA grid, where these kernels put heads and batch
@@ -75,7 +76,7 @@ def cpu_forward(problem: Problem) -> tuple[Tensor, Tensor, None]:
     """Output and log-sum-exp by torch's CPU flash kernel."""
     q = problem.q
     out = lse = None
-    for entry, term in calls(problem):
+    for entry, term in calls(problem, at_once=tiles.TILE):
         o, s = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
             *(fold(x[entry]) for x in (q, problem.k, problem.v)), 0.0, False, attn_mask=term, scale=problem.scale
         )
@@ -114,11 +115,12 @@ def device_forward(problem: Problem) -> Tensor:
     return whole.view(*(batch[axis] for axis in looped), *folded, *rest).movedim(tuple(range(len(looped))), tuple(looped))
 
 
-def calls(problem: Problem) -> Iterator[tuple[tuple[int | slice, ...], Tensor | None]]:
+def calls(problem: Problem, at_once: int = 1) -> Iterator[tuple[tuple[int | slice, ...], Tensor | None]]:
     """How to cover the batch with kernel calls: an index into the batch axes, and the term to add to the logits of that call.
 
     A batch axis along which every bias and mask is shared is folded. The others are folded too when some single term varies along all of
-    them already; if not, adding the terms up would expand one of them, and the axes are looped over instead.
+    them already; if not, adding the terms up would expand one of them, and the axes are looped over instead: by single entries, or by as
+    many as expand a term to no more than `at_once` numbers.
     """
     p = problem
     mask = factored(p) if p.mask is not None and p.biases else p.mask
@@ -130,9 +132,12 @@ def calls(problem: Problem) -> Iterator[tuple[tuple[int | slice, ...], Tensor | 
     if not varying or (all_vary and any(tuple(term.shape) == tuple(together) for term in terms)):
         yield (), added(p.biases, mask, p.accumulate)
         return
-    for index in product(*(range(batch[axis]) for axis in varying)):
-        place = dict(zip(varying, index, strict=True))
-        entry = tuple(slice(place[axis], place[axis] + 1) if axis in place else ALL for axis in range(len(batch)))
+    steps = dict.fromkeys(varying, 1)
+    if all_vary:
+        steps[varying[-1]] = max(1, at_once // prod(together[-3:]))
+    for parts in product(*(spans(batch[axis], step) for axis, step in steps.items())):
+        place = dict(zip(varying, parts, strict=True))
+        entry = tuple(place.get(axis, ALL) for axis in range(len(batch)))
 
         def at(x: Tensor, entry: tuple[slice, ...] = entry) -> Tensor:
             return take(x, (*entry, *[ALL] * (x.dim() - len(entry))))
