@@ -14,12 +14,14 @@ import typer
 
 from evoattn.config import PRESETS
 from evoattn.config import preset as preset_named
+from evoattn.errors import ConfigError
 from evoattn.io import FEATURE_PRESETS
 from evoattn.msa_cli import Block, Database, Evalue, Iterations, MsaFormat, Query, msa_app, numbered
 from evoattn.ops import ATTENTION, explain
 from evoattn.runs import RunSettings, Sizes, attention_calls, environment, run_folder
 from evoattn.runs import run as run_trunk
 from evoattn.runs.environment import describe_environment
+from evoattn.runs.presets import MSA_TRANSFORMERS
 from evoattn.runs.settings import DEVICES, DTYPES, FORMATS, OUTPUTS, PAIRINGS, dtype_named
 from evoattn.runs.summary import summary
 from evoattn.runs.watch import evoattn_version
@@ -63,10 +65,18 @@ Pair = Annotated[
 ]
 Features = Annotated[str, typer.Option(metavar="NAME", help=f"Features: {', '.join(FEATURE_PRESETS)}. plain draws nothing at random.")]
 Preset = Annotated[
-    str | None, typer.Option(metavar="NAME", help=f"Architecture: {', '.join(PRESETS)}. [default: af2-4, or af2 with --weights]")
+    str | None,
+    typer.Option(metavar="NAME", help=f"Architecture: {', '.join([*PRESETS, *MSA_TRANSFORMERS])}. [default: af2-4, or af2 with --weights]"),
 ]
 Blocks = Annotated[int | None, typer.Option(min=1, help="Evoformer blocks, instead of the preset's.")]
-Weights = Annotated[Path | None, typer.Option(metavar="NPZ", help="AlphaFold 2 parameters, params_model_*.npz. [default: random ones]")]
+Weights = Annotated[
+    list[Path] | None,
+    typer.Option(
+        metavar="FILE",
+        help="Parameters of the preset, e.g. params_model_1.npz; of msa_transformer twice, for encoder and contact head. "
+        "[default: random ones]",
+    ),
+]
 Out = Annotated[Path | None, typer.Option(metavar="DIR", help="Folder to write. [default: <INPUT without suffix>_evoattn]")]
 MaxSeqs = Annotated[
     int | None,
@@ -126,11 +136,14 @@ def run(
     there are skipped, so that a call that was interrupted can be repeated.
     """
     with usage():
+        files = [*(weights or []), None, None]
+        if len(files) > 4:
+            raise ConfigError(f"--weights is given {len(files) - 2} times; it is one file, or two for msa_transformer.")
         settings = RunSettings(
             input=inputs[0], chains=tuple(inputs[1:]), pair=pair, msa_format=msa_format, query=query, block=numbered(block), database=db,
-            iterations=iterations, evalue=evalue, out=out, preset=preset, blocks=blocks, weights=weights, features=features,
-            max_seqs=max_seqs, max_extra=max_extra, recycles=recycles, dtype=dtype, device=device, backend=backend, seed=seed,
-            save=tuple(save.replace(" ", "").split(",")), format=format, force=force,
+            iterations=iterations, evalue=evalue, out=out, preset=preset, blocks=blocks, weights=files[0],
+            contact_weights=files[1], features=features, max_seqs=max_seqs, max_extra=max_extra, recycles=recycles, dtype=dtype,
+            device=device, backend=backend, seed=seed, save=tuple(save.replace(" ", "").split(",")), format=format, force=force,
         )  # fmt: skip
     if threads is not None:
         torch.set_num_threads(threads)

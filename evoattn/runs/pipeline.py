@@ -21,7 +21,9 @@ from evoattn.runs.figure import Maps, Report, draw, draw_contacts
 from evoattn.runs.heads import read_heads
 from evoattn.runs.inputs import read_input
 from evoattn.runs.memory import refuse_what_cannot_fit
+from evoattn.runs.msa_transformer import run_msa_transformer
 from evoattn.runs.output import new_folder, refuse_output, write_json, write_tensors
+from evoattn.runs.presets import MSA_TRANSFORMERS
 from evoattn.runs.record import call_record, counted, input_record, model_record, rows_record, settings_record, warnings
 from evoattn.runs.settings import REPRESENTATIONS, RunSettings
 from evoattn.runs.watch import OnBlock, Stopwatch, peak_memory, versions
@@ -42,6 +44,8 @@ def run(settings: RunSettings, on_block: OnBlock | None = None, on_search: OnPro
         MemoryLimitError: the run cannot fit the memory that is free; nothing was computed.
     """
     refuse_output(settings.folder, force=settings.force)
+    if settings.preset_name in MSA_TRANSFORMERS:
+        return run_msa_transformer(settings, on_block, on_search)
     started = datetime.now(UTC).isoformat(timespec="seconds")
     device, watch = settings.torch_device, Stopwatch(settings.torch_device)
     with watch.stage("read alignment" if settings.database is None else "search database"):

@@ -10,6 +10,7 @@ from evoattn.config import TrunkConfig, preset
 from evoattn.errors import ConfigError
 from evoattn.io import FEATURE_PRESETS, FeatureConfig, feature_preset
 from evoattn.ops import ATTENTION
+from evoattn.runs.presets import MSA_TRANSFORMERS, refuse_preset
 
 DTYPES: Final = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16, "fp64": torch.float64}
 DEVICES: Final = ("auto", "cpu", "cuda")
@@ -18,6 +19,9 @@ REPRESENTATIONS: Final = ("msa", "pair", "single")
 OUTPUTS: Final = (*REPRESENTATIONS, "contacts", "masked_msa_logits")
 PAIRINGS: Final = ("none", "best", "rank", "row")
 PACKED: Final = (".gz", ".bz2", ".xz", ".zst")
+
+_NOT_OF_MSA_TRANSFORMER: Final = {"chains": (), "pair": "none", "blocks": None, "features": "plain", "max_extra": None, "recycles": 0}
+"""Settings that must stand at their defaults."""
 
 
 def dtype_named(name: str) -> torch.dtype:
@@ -38,9 +42,10 @@ class RunSettings:
         msa_format, query, block: see :func:`evoattn.read_msa`; the last two are for a single file.
         database, iterations, evalue: where homologs are searched, and how (:func:`evoattn.io.search_database`).
         out: the folder to write; by default ``<stem of input>_evoattn`` in the present folder.
-        preset: a name in :data:`evoattn.PRESETS`; by default "af2-4", or the whole "af2" with weights.
+        preset: a name in :data:`evoattn.PRESETS`, or "msa_transformer"; by default "af2-4", or the whole "af2" with weights.
         blocks: Evoformer blocks, instead of the preset's.
         weights: parameters of AlphaFold 2 or OpenFold that fit the preset; None draws random parameters from `seed`.
+        contact_weights: of the MSA Transformer's contact head, which has a file of its own.
         features: a name in :data:`evoattn.io.FEATURE_PRESETS`. max_seqs, max_extra: rows, instead of those of `features`.
         recycles: further passes (:class:`evoattn.EvoformerTrunk`); features that are drawn are drawn anew for each.
         dtype: of parameters, features and results: "fp32", "bf16", "fp16" or "fp64". device: "cpu", "cuda", or "auto".
@@ -67,6 +72,7 @@ class RunSettings:
     preset: str | None = None
     blocks: int | None = None
     weights: Path | None = None
+    contact_weights: Path | None = None
     features: str = "plain"
     max_seqs: int | None = None
     max_extra: int | None = None
@@ -99,7 +105,21 @@ class RunSettings:
             ATTENTION.get(self.backend)
         if self.chains and not (self.query is None and self.block is None):
             raise ConfigError("query and block are for a single file; write the alignment that you mean of each file to one of its own.")
+        refuse_preset(self.preset_name)
+        if self.preset_name in MSA_TRANSFORMERS:
+            self._refuse_for_msa_transformer()
+            return
+        if self.contact_weights is not None:
+            raise ConfigError(f"two files of parameters are for the preset msa_transformer; {self.preset_name!r} takes one.")
         self._refuse_features()
+
+    def _refuse_for_msa_transformer(self) -> None:
+        """It takes the alignment of one chain as it stands, and has no pair or single representation."""
+        unlike = {name: value for name, value in _NOT_OF_MSA_TRANSFORMER.items() if getattr(self, name) != value}
+        if unlike:
+            raise ConfigError(f"the preset {self.preset_name!r} takes one chain and no {', '.join(unlike)}; leave them out.")
+        if not set(self.save) & {"msa", "contacts"} or "masked_msa_logits" in self.save:
+            raise ConfigError(f"save is {','.join(self.save)!r}; the preset {self.preset_name!r} gives msa and contacts.")
 
     def _refuse_features(self) -> None:
         """Features and trunk must be made for each other: AlphaFold-Multimer's are of other widths, and name the chains."""

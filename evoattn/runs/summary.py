@@ -15,8 +15,8 @@ def summary(record: dict[str, Any]) -> str:
         ("Input", _input(record["input"])),
         ("Rows", [f"{record['rows']['kept']:,} of {record['input']['rows']:,}: {record['rows']['rule']}."]),
         ("Model", _model(record["model"], record["execution"])),
-        ("Parameters", _parameters(record["model"]["weights"])),
-        ("Attention", _attention(record["execution"])),
+        ("Parameters", _parameters(record["model"])),
+        *([("Attention", _attention(record["execution"]))] if record["execution"]["attention"] else []),
         ("Time", _time(record["seconds"])),
         ("Memory", _memory(record["peak_memory_bytes"])),
         ("Written", _written(record["output"])),
@@ -52,19 +52,25 @@ def account_lines(account: dict[str, Any]) -> list[str]:
 
 def _model(model: dict[str, Any], execution: dict[str, Any]) -> list[str]:
     config = model["config"]
-    stacks = f"{config['extra']['n_blocks']} extra-MSA + " if config["extra"] else ""
+    if "evoformer" in config:
+        extra = f"{config['extra']['n_blocks']} extra-MSA + " if config["extra"] else ""
+        blocks = f"{extra}{config['evoformer']['n_blocks']} Evoformer blocks"
+    else:
+        blocks = counted(config["n_blocks"], "block")
     recycles = f", {counted(model['recycles'], 'recycle')}" if model["recycles"] else ""
     return [
-        f"{model['preset']}: {stacks}{config['evoformer']['n_blocks']} Evoformer blocks, {model['parameters'] / 1e6:.1f} million "
+        f"{model['preset']}: {blocks}, {model['parameters'] / 1e6:.1f} million "
         f"parameters, {execution['dtype']} on {execution['device']}, {counted(execution['threads'], 'thread')}{recycles}"
     ]
 
 
-def _parameters(source: dict[str, Any]) -> list[str]:
+def _parameters(model: dict[str, Any]) -> list[str]:
+    source = model["weights"]
     if source["source"] == "random":
+        file = "params_model_*.npz" if "evoformer" in model["config"] else "esm_msa1b_*.pt"
         return [
             f"RANDOM, seed {source['seed']}: the numbers mean nothing biological, and no contacts are written. Trained ones come with "
-            "--weights params_model_*.npz."
+            f"--weights {file}."
         ]
     account = source["account"]
     counts = f"{account['used']} arrays used, {account['unexpected']} of the trunk unused or in part, {account['outside']} outside it"
