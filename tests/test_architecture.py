@@ -31,7 +31,7 @@ LAYERS = [
 ]
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
 
-OPTIONAL = {"deepspeed", "triton", "cuequivariance_torch", "flash_attn", "matplotlib", "pyhmmer", "pyfamsa"}
+OPTIONAL = {"deepspeed", "triton", "cuequivariance_torch", "flash_attn", "matplotlib", "pyhmmer", "pyfamsa", "zstandard"}
 ATTENTION_CORE = {"softmax", "log_softmax", "logsoftmax", "scaled_dot_product_attention"}
 INIT_MAX_LINES = 60
 
