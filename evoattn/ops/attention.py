@@ -122,7 +122,7 @@ def attention(
     if scale is None:
         scale = default_scale(spec.d)
     if spec.k_len == 0 or prod(spec.batch) * spec.q_len * spec.heads == 0:
-        out, lse = _nothing_to_attend(q, k, v, biases)
+        out, lse = nothing_to_attend(q, k, v, *biases)
     else:
         if mask is not None:
             q, k, v, biases = hide_masked(q, k, v, biases, mask)
@@ -265,9 +265,9 @@ def nothing_allowed(mask: Tensor) -> Tensor:
     return ~mask.any(-1, keepdim=True).transpose(-2, -3)
 
 
-def _nothing_to_attend(q: Tensor, k: Tensor, v: Tensor, biases: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+def nothing_to_attend(q: Tensor, k: Tensor, v: Tensor, *more: Tensor) -> tuple[Tensor, Tensor]:
     """Zeros and -inf of the right shape, connected to the inputs: there is no query, or no key."""
-    connected = q[..., :0].sum(-1) + sum(x[..., :0].sum().to(q.dtype) for x in (k, v, *biases))
+    connected = q[..., :0].sum(-1) + sum(x[..., :0].sum().to(q.dtype) for x in (k, v, *more))
     lse = connected.to(torch.promote_types(q.dtype, torch.float32)) - torch.inf
     return connected.unsqueeze(-1).expand(*q.shape[:-1], v.shape[-1]), lse
 

@@ -19,7 +19,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from evoattn.errors import BackendError, ShapeError
-from evoattn.ops.attention import describe, hide_masked, nothing_allowed, reduce_mask
+from evoattn.ops.attention import default_scale, describe, hide_masked, nothing_allowed, nothing_to_attend, reduce_mask
 from evoattn.ops.masks import drop_trivial_mask
 from evoattn.ops.reference import probabilities
 from evoattn.ops.streaming import forward as streaming_forward
@@ -57,10 +57,10 @@ def pair_attention(
     if backend not in ("auto", "streaming", "reference"):
         raise BackendError(f"pair_attention: there is no backend {backend!r}; there are streaming and reference, and 'auto' for streaming.")
     if scale is None:
-        scale = spec.d**-0.5 if spec.d else 1.0
+        scale = default_scale(spec.d)
     if prod(spec.batch) * spec.q_len * spec.k_len * spec.heads == 0:
-        empty = q[..., :0].sum(-1, keepdim=True) + k[..., :0].sum() + v[..., :0].sum() + pair[..., :0].sum()
-        return empty.expand(*q.shape[:-1], v.shape[-1]), empty.expand(*q.shape[:-1], pair.shape[-1])
+        out, _ = nothing_to_attend(q, k, v, pair, *biases, *([] if pair_queries is None else [pair_queries]))
+        return out, out[..., :0].sum(-1, keepdim=True).expand(*q.shape[:-1], pair.shape[-1])
     if mask is not None:
         q, k, v, biases = hide_masked(q, k, v, biases, mask)
         visible = reduce_mask(mask.any(-3, keepdim=True), (*pair.shape[:-3], 1, *pair.shape[-3:-1])).squeeze(-3)
