@@ -8,13 +8,14 @@ from typing import Annotated, Literal
 import typer
 
 from evoattn.errors import ConfigError
+from evoattn.files import new_file
 from evoattn.io import MSA, align_sequences, drop_repeats, filter_rows, read_msa, read_sequences, search_database, subsample, write_msa
 from evoattn.io.formats import FORMATS
 from evoattn.io.identity import Columns
 from evoattn.io.writer import format_to_write
 from evoattn.runs.msa_figure import draw_alignment
 from evoattn.runs.msa_report import describe, table
-from evoattn.runs.output import new_file, refuse_file
+from evoattn.runs.output import refuse_file
 from evoattn.runs.record import counted
 from evoattn.terminal import EXIT_CODES, SETTINGS, Force, Json, progress, reported, show_search
 

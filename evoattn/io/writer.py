@@ -4,7 +4,6 @@ import bz2
 import gzip
 import lzma
 import os
-import secrets
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +13,7 @@ import numpy as np
 from jaxtyping import Int64, UInt8
 
 from evoattn.errors import ConfigError, MSAError
+from evoattn.files import new_file
 from evoattn.io.msa import MSA
 from evoattn.io.residues import ALPHABETS, GAP, MASKED
 from evoattn.io.rows import HHSUITE, split_header
@@ -91,20 +91,16 @@ def format_to_write(path: Path, format: str = "auto") -> str:
 
 
 def _write(path: Path, lines: Iterator[bytes]) -> None:
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
-        with open(temporary, "xb") as file:
+        with new_file(path) as temporary, open(temporary, "xb") as file:
             packer = _PACKERS.get(path.suffix.lower())
             if packer is None:
                 file.writelines(lines)
             else:
                 with packer(file) as packed:
                     packed.writelines(lines)
-        os.replace(temporary, path)
     except OSError as error:
         raise MSAError(f"the file cannot be written: {error.strerror}.") from error
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 # --- letters ---------------------------------------------------------------------------------------------------------

@@ -84,16 +84,5 @@ def refuse_file(path: Path, *, force: bool) -> None:
         raise ConfigError(f"the output {path} exists; give another name, or --force to replace it.")
 
 
-@contextmanager
-def new_file(path: Path) -> Iterator[Path]:
-    """A temporary name beside `path`; what was written there takes its place when the body ends, and is removed if the body raises."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}{path.suffix}")
-    try:
-        yield temporary
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
 def write_json(path: Path, record: Mapping[str, Any]) -> None:
     path.write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")

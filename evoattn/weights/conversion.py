@@ -2,9 +2,7 @@
 
 import dataclasses
 import json
-import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -16,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from evoattn.errors import WeightsError
+from evoattn.files import new_file
 from evoattn.weights import af3_records, canonical
 from evoattn.weights.account import match
 from evoattn.weights.families import FAMILIES
@@ -70,8 +69,7 @@ def convert(
     found = recorded(opened)
     if found is not None:
         write = _writer(path, WRITERS)
-        with _new_file(path) as temporary:
-            write(temporary, _back(opened), {})
+        _save(path, write, _back(opened), {})
         kept = sum(name.startswith(canonical.KEPT) for name in opened.shapes)
         return Conversion(found, len(opened.shapes) - kept, kept, _notice(FAMILIES[found.family]))
     write = _writer(path, {".safetensors": _write_safetensors})
@@ -80,8 +78,7 @@ def convert(
     used = {name for rule in rules for name in rule.sources}
     kept_names = [name for name in opened.shapes if name not in used]
     opened.check(opened.shapes)
-    with _new_file(path) as temporary:
-        write(temporary, _forth(opened, rules, kept_names), _metadata(identity, model, rules))
+    _save(path, write, _forth(opened, rules, kept_names), _metadata(identity, model, rules))
     return Conversion(identity, len(rules), len(kept_names), _notice(FAMILIES[identity.family]))
 
 
@@ -220,13 +217,7 @@ def _writer(path: Path, writers: Mapping[str, Writer]) -> Writer:
     raise WeightsError(f"{path} does not end in a format that can be written here: {', '.join(writers)}.")
 
 
-@contextmanager
-def _new_file(path: Path) -> Iterator[Path]:
-    """A temporary name beside `path`, which takes its place when the body ends, and is removed if the body raises."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.new")
-    try:
-        yield temporary
+def _save(path: Path, write: Writer, arrays: Iterator[tuple[str, Tensor]], metadata: dict[str, str]) -> None:
+    with new_file(path) as temporary:
+        write(temporary, arrays, metadata)
         temporary.chmod(path.parent.stat().st_mode & 0o666)  # safetensors makes files private, whatever the umask says
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
