@@ -25,6 +25,10 @@ class WeightsError(EvoattnError, ValueError):
     """Parameters do not fit the model they are loaded into; the message accounts for every array."""
 
 
+class StructureError(EvoattnError, ValueError):
+    """A structure file cannot be read, has no such chain, or is of another protein than the alignment; the message says which."""
+
+
 class MemoryLimitError(EvoattnError, MemoryError):
     """What was asked for cannot fit the memory there is; nothing was computed. The message has both sizes."""
 
