@@ -41,8 +41,9 @@ class Profile:
         pwa_mask: keys that pair-weighted averaging hides: residues that no sequence has ("residues"), or by the pair mask ("pair").
         dropout_row, dropout_column: over which axes the two kinds of dropout share their mask.
         dropout_mul_in: which of the two triangle multiplication of incoming edges takes.
-        residues: letters of an alignment to classes: AlphaFold's table, Boltz's (B, Z, U, J, O and X all unknown) or ESM's tokens.
-        deletions: feature of d deleted residues: "2/pi atan(d/3)", "pi/2 atan(d/3)" (Boltz) or "none".
+        residues: letters of an alignment to classes: a table of :mod:`evoattn.io.residue_tables`, with its order, gap and mask.
+        deletions: feature of d residues that are inserted left of a column: "2/pi atan(d/3)", "pi/2 atan(d/3)" (Boltz) or "none".
+        deletion_mean: over the rows, "of counts", "squashed" as the feature is (AlphaFold 2, RosettaFold 3), or "of values" (Boltz).
     """
 
     name: str = "alphafold2"
@@ -66,8 +67,9 @@ class Profile:
     dropout_row: DropoutAxes = "rows"
     dropout_column: DropoutAxes = "columns"
     dropout_mul_in: Literal["row", "column"] = "row"
-    residues: Literal["alphafold", "boltz", "esm"] = "alphafold"
+    residues: Literal["alphafold2", "alphafold3", "protenix", "openfold3", "rosettafold3", "boltz", "esm"] = "alphafold2"
     deletions: Literal["2/pi atan(d/3)", "pi/2 atan(d/3)", "none"] = "2/pi atan(d/3)"
+    deletion_mean: Literal["squashed", "of counts", "of values"] = "squashed"
 
     def __post_init__(self) -> None:
         for name, kind in get_type_hints(type(self)).items():
@@ -82,10 +84,12 @@ class Profile:
 
 _AF3 = Profile(
     "alphafold3", msa_op="pair_weighted", opm_first=True, template_mul_first=True, ending_bias="ik", starting_mask="ki",
-    opm_proj_bias=False, transition="swiglu", triangle_attn_bias=False, triangle_mul_bias=False,
+    opm_proj_bias=False, transition="swiglu", triangle_attn_bias=False, triangle_mul_bias=False, residues="alphafold3",
+    deletion_mean="of counts",
 )  # fmt: skip
 _OPENFOLD3 = replace(
     _AF3, name="openfold3", last_msa_update=False, ending_bias="ki", starting_mask="ik", mask_transition="all", pwa_mask="pair",
+    residues="openfold3",
 )  # fmt: skip
 
 PROFILES: dict[str, Profile] = {
@@ -101,11 +105,13 @@ PROFILES: dict[str, Profile] = {
         replace(
             _AF3, name="boltz", opm_first=False, ending_bias="ki", starting_mask="ik", opm_norm="sum", pwa_mask="pair",
             dropout_row="columns and channels", dropout_column="rows and channels", residues="boltz", deletions="pi/2 atan(d/3)",
+            deletion_mean="of values",
         ),
-        replace(_AF3, name="protenix", last_msa_update=False, ending_bias="ki", starting_mask="ik"),
+        replace(_AF3, name="protenix", last_msa_update=False, ending_bias="ki", starting_mask="ik", residues="protenix"),
         replace(
             _AF3, name="rosettafold3", share_msa_weights=True, starting_mask="ik", opm_norm="sum", opm_proj_bias=True,
             triangle_attn_bias=True, triangle_mul_scale="mean", single_q_bias=False, dropout_row="columns", dropout_column="rows",
+            residues="rosettafold3", deletion_mean="squashed",
         ),
         Profile(
             "esmfold", msa_op="none", single_q_bias=False, single_bias=True, dropout_row="columns", dropout_column="rows",

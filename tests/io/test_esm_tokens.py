@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from evoattn import ConfigError, MSAError, esm_tokens, read_msa
-from evoattn.io.esm_tokens import TOKENS
+from evoattn.io.residue_tables import ESM_TOKENS as TOKENS
 
 PUBLISHED = {  # the vocabulary of ESM-1b, ESM-2 and the MSA Transformer, as vocab.txt of facebook/esm2 models lists it
     "<cls>": 0, "<pad>": 1, "<eos>": 2, "<unk>": 3, "L": 4, "A": 5, "G": 6, "V": 7, "S": 8, "E": 9, "R": 10, "T": 11, "I": 12, "D": 13,

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 import torch
 
+from evoattn import profile
 from evoattn.errors import ConfigError
 from evoattn.io import MSA, alphafold3_features, pad_features, read_msa
-from evoattn.io.features_af3 import ALPHAFOLD3_CLASSES
 from tests.io.alignments import alignment, random_alignment
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -44,12 +44,41 @@ def test_nucleic_acids() -> None:
     assert found["profile"][:, 21].tolist() == [0.5] * 5
 
 
-def test_classes_in_another_order() -> None:
-    order = [*ALPHAFOLD3_CLASSES]
-    order[21] = 31  # the gap last
-    found = alphafold3_features(alignment(["AR", "A-"]), classes=order)
-    assert found["msa"].argmax(dim=-1).tolist() == [[0, 1], [0, 31]]
-    assert found["profile"][1, [1, 31]].tolist() == [0.5, 0.5]
+def family(tmp_path: Path) -> MSA:
+    """Insertions of 0, 1 and 6 residues, a gap, and letters that systems read each in their own way."""
+    (tmp_path / "family.a3m").write_text(">q\nAUR\n>a\nAgggggg-R\n>b\naABR\n>c\nAZgR\n")
+    return read_msa(tmp_path / "family.a3m")
+
+
+COUNTS = [[0, 0, 0], [0, 6, 0], [1, 0, 0], [0, 0, 1]]
+CLASSES = {  # of the columns A, U - B Z and R; the amino acids in the order of their names, ALA ARG ASN ASP CYS GLN GLU ...
+    "alphafold3": ([0, 0, 0, 0], [4, 21, 3, 6], [1, 1, 1, 1]), "protenix": ([0, 0, 0, 0], [4, 31, 3, 6], [1, 1, 1, 1]),
+    "openfold3": ([0, 0, 0, 0], [20, 31, 20, 20], [1, 1, 1, 1]), "rosettafold3": ([0, 0, 0, 0], [20, 31, 20, 20], [1, 1, 1, 1]),
+    "boltz": ([2, 2, 2, 2], [22, 1, 22, 22], [3, 3, 3, 3]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CLASSES)
+def test_each_system_reads_letters_and_insertions_in_its_own_way(name: str, tmp_path: Path) -> None:
+    found = alphafold3_features(family(tmp_path), profile=profile(name), dtype=torch.float64)
+    width = 33 if name == "boltz" else 32
+    assert found["msa"].shape == (4, 3, width) and found["restype"].shape == found["profile"].shape == (3, width)
+    assert found["msa"].argmax(dim=-1).T.tolist() == [list(column) for column in CLASSES[name]]
+    assert found["restype"].argmax(dim=-1).tolist() == [column[0] for column in CLASSES[name]]
+    np.testing.assert_allclose(found["profile"], found["msa"].mean(dim=0), atol=1e-7)
+    factor = math.pi / 2 if name == "boltz" else 2 / math.pi
+    values = [[factor * math.atan(count / 3) for count in row] for row in COUNTS]
+    np.testing.assert_allclose(found["deletion_value"], values, atol=1e-6)
+    assert found["has_deletion"].tolist() == [[min(count, 1) for count in row] for row in COUNTS]
+    of_counts, of_values = (np.mean(numbers, axis=0) for numbers in (COUNTS, values))
+    mean = {"boltz": of_values, "rosettafold3": factor * np.arctan(of_counts / 3)}.get(name, of_counts)
+    np.testing.assert_allclose(found["deletion_mean"], mean, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["alphafold2", "esmfold", "msa_transformer"])
+def test_systems_with_other_features_are_refused(name: str) -> None:
+    with pytest.raises(ConfigError, match=f"the profile is '{name}', whose system takes other features; .* make_features makes"):
+        alphafold3_features(random_alignment(), profile=profile(name))
 
 
 def test_rows_are_drawn_and_the_profile_is_of_all() -> None:
@@ -76,8 +105,6 @@ def test_copies_and_padding() -> None:
     ("settings", "message"),
     [
         ({"dtype": torch.int64}, "floating-point"),
-        ({"classes": (0,) * 30}, "classes has 30 entries"),
-        ({"classes": (32,) * 31}, r"class 0\.\.31"),
         ({"seed": -1}, "seed is -1"),
         ({"max_seqs": 0}, "n_rows is 0"),
     ],

@@ -22,7 +22,7 @@ from evoattn import (
     redraw_,
     set_execution,
 )
-from evoattn.io.esm_tokens import NUMBER
+from evoattn.io.residue_tables import ESM_NUMBER as NUMBER
 from evoattn.primitives import TiedAttention
 from evoattn.primitives import attention as attention_modules
 from evoattn.stacks import ContactHead, MSATransformerBlock
