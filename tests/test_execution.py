@@ -16,7 +16,7 @@ from evoattn import Backend, BackendError, ConfigError, EvoformerTrunk, Executio
 from evoattn.execution import Executable, update
 from evoattn.ops import ATTENTION
 from evoattn.primitives import GatedAttention, GlobalGatedAttention
-from evoattn.stacks import EvoformerStack, ExtraMSAStack
+from evoattn.stacks import EvoformerBlock, EvoformerStack, ExtraMSAStack
 from tests.stacks.cases import CONFIGS, build, outputs, representations
 
 
@@ -28,14 +28,14 @@ def settings(model: nn.Module) -> set[Execution]:
     return {module.execution for module in model.modules() if isinstance(module, Executable)}
 
 
-def test_reaches_every_attention_and_stack() -> None:
+def test_reaches_every_attention_block_and_stack() -> None:
     model = trunk()
     assert settings(model) == {Execution()}
     assert set_execution(model, backend="streaming", checkpoint=True) is model
     reached = [module for module in model.modules() if getattr(module, "execution", None) == Execution("streaming", checkpoint=True)]
     kinds = Counter(type(module) for module in reached)
     # 2 + 1 blocks with row and column attention and two triangles each; the extra block's column attention is global
-    assert kinds == {GatedAttention: 11, GlobalGatedAttention: 1, EvoformerStack: 1, ExtraMSAStack: 1}
+    assert kinds == {GatedAttention: 11, GlobalGatedAttention: 1, EvoformerBlock: 3, EvoformerStack: 1, ExtraMSAStack: 1}
     assert settings(trunk()) == {Execution()}
 
 
@@ -52,7 +52,7 @@ def test_shown_and_kept() -> None:
     model = trunk()
     assert "execution=" not in repr(model)
     set_execution(model, backend="streaming")
-    shown = "execution=Execution(backend='streaming', checkpoint=False)"
+    shown = f"execution={Execution('streaming')}"
     assert all(shown in repr(module) for module in model.modules() if isinstance(module, Executable))
     assert settings(copy.deepcopy(model)) == settings(pickle.loads(pickle.dumps(model))) == {Execution("streaming")}
 
@@ -102,6 +102,7 @@ def test_backend_that_cannot_run_says_so() -> None:
         ((), {"backend": "flash"}, BackendError, rf"no backend 'flash'; there are {', '.join(ATTENTION.names)}, and 'auto'"),
         ((), {"backend": None}, ConfigError, rf"backend is None; give 'auto', one of {', '.join(ATTENTION.names)}, or a Backend"),
         ((), {"checkpoint": "yes"}, ConfigError, r"checkpoint is 'yes'; it is True or False"),
+        ((), {"dtype": "fp16"}, ConfigError, r"dtype is 'fp16'; it is 'bf16'.*model\.double\(\)"),
         (("sdpa",), {}, ConfigError, r"'sdpa' is no Execution; name the setting: set_execution\(model, backend='streaming'\)"),
     ],
 )

@@ -7,7 +7,7 @@ from torch import Tensor, cat, nn
 from evoattn.blocks.slices import take_part
 from evoattn.execution import positions_per_slice
 from evoattn.ops import hide_nonfinite
-from evoattn.primitives import TiedAttention, linear
+from evoattn.primitives import LayerNorm, TiedAttention, linear
 from evoattn.shapes import check_features, check_mask
 
 
@@ -24,7 +24,7 @@ class TiedRowAttention(nn.Module):
     def __init__(self, c_m: int, heads: int) -> None:
         super().__init__()
         self.c_m = c_m
-        self.norm = nn.LayerNorm(c_m)
+        self.norm = LayerNorm(c_m)
         self.attn = TiedAttention(c_m, heads)
 
     def forward(
@@ -62,7 +62,7 @@ class SequenceToPair(nn.Module):
     def __init__(self, c_s: int, c_z: int, c_hidden: int | None = None) -> None:
         super().__init__()
         self.c_s, self.c_hidden = c_s, c_hidden or c_z // 2
-        self.norm = nn.LayerNorm(c_s)
+        self.norm = LayerNorm(c_s)
         self.proj = linear(c_s, 2 * self.c_hidden)
         self.out = linear(2 * self.c_hidden, c_z, init="final")
 

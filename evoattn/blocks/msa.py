@@ -12,7 +12,7 @@ from evoattn.blocks.slices import take_part
 from evoattn.config import PairAs, PairMode
 from evoattn.execution import positions_per_slice
 from evoattn.ops import hide_nonfinite
-from evoattn.primitives import GatedAttention, GlobalGatedAttention, MultiHeadAttention, Transition
+from evoattn.primitives import GatedAttention, GlobalGatedAttention, LayerNorm, MultiHeadAttention, Transition
 from evoattn.shapes import check_features, check_mask
 
 
@@ -23,6 +23,7 @@ class MSARowAttention(PairInputBlock):
 
     Args:
         c_m, c_z: channels of the MSA and pair representation. heads: attention heads of width c_m / heads, or `d_head`.
+        bias: whether gate and output have biases (OpenFold3's block of AlphaFold 2's kind: no).
         pair_as: how z_ij enters: any mix of "bias", "keys" and "values"; published systems use ("bias",).
         pair_mode: "relative" or "appended", see :class:`evoattn.primitives.MultiHeadAttention`.
     """
@@ -30,14 +31,15 @@ class MSARowAttention(PairInputBlock):
     attn: GatedAttention
 
     def __init__(
-        self, c_m: int, c_z: int, heads: int, *, d_head: int | None = None, pair_as: Sequence[PairAs] = ("bias",),
+        self, c_m: int, c_z: int, heads: int, *, d_head: int | None = None, bias: bool = True, pair_as: Sequence[PairAs] = ("bias",),
         pair_mode: PairMode = "relative",
     ) -> None:  # fmt: skip
         super().__init__(c_z, heads, pair_as, bias_init="normal")
         self.slices = -3
         self.c_m = c_m
-        self.norm = nn.LayerNorm(c_m)
-        self.attn = GatedAttention(c_m, heads, d_head=d_head, c_pair=c_z, pair_as=pair_as, pair_mode=pair_mode)
+        self.norm = LayerNorm(c_m)
+        pair = {"c_pair": c_z, "pair_as": pair_as, "pair_mode": pair_mode}
+        self.attn = GatedAttention(c_m, heads, d_head=d_head, out_bias=bias, gate_bias=bias, **pair)
 
     def forward(
         self,
@@ -80,7 +82,7 @@ class ColumnBlock(nn.Module, ABC):
     def __init__(self, c_m: int) -> None:
         super().__init__()
         self.c_m = c_m
-        self.norm = nn.LayerNorm(c_m)
+        self.norm = LayerNorm(c_m)
 
     def forward(
         self, m: Float[Tensor, "*batch s n c_m"], msa_mask: Bool[Tensor, "*batch s n"] | None = None
@@ -111,23 +113,29 @@ class MSAColumnAttention(ColumnBlock):
     Args:
         c_m: channels of the MSA representation. heads: attention heads of width c_m / heads, or `d_head`.
         gated: whether there is a gate. qkv_bias: whether the projections to q, k and v have biases (MSA Transformer: no gate, biases).
+        bias: whether gate and output have biases (OpenFold3's block of AlphaFold 2's kind: no).
     """
 
-    def __init__(self, c_m: int, heads: int, *, d_head: int | None = None, gated: bool = True, qkv_bias: bool = False) -> None:
+    def __init__(
+        self, c_m: int, heads: int, *, d_head: int | None = None, gated: bool = True, qkv_bias: bool = False, bias: bool = True
+    ) -> None:
         super().__init__(c_m)
         kind = GatedAttention if gated else MultiHeadAttention
-        self.attn = kind(c_m, heads, d_head=d_head, q_bias=qkv_bias, kv_bias=qkv_bias, axis=-3)
+        self.attn = kind(c_m, heads, d_head=d_head, q_bias=qkv_bias, kv_bias=qkv_bias, out_bias=bias, gate_bias=bias, axis=-3)
 
     def _attend(self, m: Tensor, msa_mask: Tensor | None) -> Tensor:
         return self.attn(m, mask=None if msa_mask is None else rearrange(msa_mask, "... s n -> ... n 1 1 s"))
 
 
 class MSAGlobalColumnAttention(ColumnBlock):
-    """Column-wise global attention: one query per column, the mean over its sequences (AlphaFold 2 supplement, algorithm 19)."""
+    """Column-wise global attention: one query per column, the mean over its sequences (AlphaFold 2 supplement, algorithm 19).
 
-    def __init__(self, c_m: int, heads: int, *, d_head: int | None = None) -> None:
+    Args as of :class:`MSAColumnAttention`.
+    """
+
+    def __init__(self, c_m: int, heads: int, *, d_head: int | None = None, bias: bool = True) -> None:
         super().__init__(c_m)
-        self.attn = GlobalGatedAttention(c_m, heads, d_head=d_head)
+        self.attn = GlobalGatedAttention(c_m, heads, d_head=d_head, bias=bias)
 
     def _attend(self, m: Tensor, msa_mask: Tensor | None) -> Tensor:
         columns, mask = rearrange(m, "... s n c -> ... n s c"), None if msa_mask is None else rearrange(msa_mask, "... s n -> ... n s")

@@ -10,7 +10,7 @@ from evoattn.blocks.slices import by_rows, take_part
 from evoattn.errors import ConfigError
 from evoattn.execution import positions_per_slice
 from evoattn.ops import hide_nonfinite, outer_product_mean
-from evoattn.primitives import linear
+from evoattn.primitives import LayerNorm, linear
 from evoattn.shapes import check_features, check_mask
 
 Norm = Literal["sum and bias", "sum"]
@@ -42,7 +42,7 @@ class OuterProductMean(nn.Module):
         if norm not in ("sum and bias", "sum"):
             raise ConfigError(f"OuterProductMean: norm is {norm!r}; allowed are 'sum and bias' and 'sum'.")
         self.c_m, self.eps, self.divides_bias = c_m, eps, norm == "sum and bias"
-        self.norm = nn.LayerNorm(c_m)
+        self.norm = LayerNorm(c_m)
         self.left = linear(c_m, c_hidden, bias=proj_bias)
         self.right = linear(c_m, c_hidden, bias=proj_bias)
         self.out = linear(c_hidden * c_hidden, c_z, init="final")

@@ -13,7 +13,7 @@ from evoattn.config import PairAs, PairMode
 from evoattn.errors import ConfigError
 from evoattn.execution import positions_per_slice
 from evoattn.ops import channels_first, gate, hide_nonfinite, triangle_product
-from evoattn.primitives import GatedAttention, Transition, linear
+from evoattn.primitives import GatedAttention, LayerNorm, Transition, linear
 from evoattn.shapes import Pair, PairMask, check_features, check_mask
 
 THIRD_EDGES = {"ki": "1 h i k", "ik": "1 h i k", "jk": "j h 1 k"}
@@ -43,10 +43,10 @@ class TriangleMultiplication(nn.Module):
         if scale not in ("sum", "mean"):
             raise ConfigError(f"TriangleMultiplication: scale is {scale!r}; allowed are 'sum' and 'mean'.")
         self.c_z, self.direction, self.scale = c_z, direction, scale
-        self.norm_in = nn.LayerNorm(c_z)
+        self.norm_in = LayerNorm(c_z)
         self.proj = linear(c_z, 2 * c_hidden, bias=bias, init="linear")
         self.gate = linear(c_z, 2 * c_hidden, bias=bias, init="gating")
-        self.norm_out = nn.LayerNorm(c_hidden)
+        self.norm_out = LayerNorm(c_hidden)
         self.out = linear(c_hidden, c_z, bias=bias, init="final")
         self.out_gate = linear(c_z, c_z, bias=bias, init="gating")
 
@@ -109,8 +109,7 @@ class TriangleMultiplication(nn.Module):
         """Product, norm, projection and gate. The norm comes before the cast: sums over k overflow float16, normalised ones do not."""
         product = rearrange(triangle_product(a, b, incoming=self.direction == "incoming"), "... c i j -> ... i j c")
         product = product if divisor is None else product / divisor
-        normed = nn.functional.layer_norm(product, self.norm_out.normalized_shape, *_like(product, self.norm_out), self.norm_out.eps)
-        return gate(self.out(normed.to(a.dtype)), self.out_gate(x))
+        return gate(self.out(self.norm_out(product).to(a.dtype)), self.out_gate(x))
 
 
 class TriangleAttention(nn.Module):
@@ -147,7 +146,7 @@ class TriangleAttention(nn.Module):
         self.third = "jk" if node == "starting" else ending_bias
         self.mask_transposed = node == "starting" and starting_mask == "ki"
         self.slices = -3 if node == "starting" else -2
-        self.norm = nn.LayerNorm(c_z)
+        self.norm = LayerNorm(c_z)
         self.pair_bias = linear(c_z, heads, bias=False, init="normal") if "bias" in pair_as else None
         self.attn = GatedAttention(
             c_z, heads, d_head=d_head, out_bias=bias, gate_bias=bias, axis=-2 if node == "starting" else -3, c_pair=c_z, pair_as=pair_as,
@@ -218,7 +217,3 @@ def _entry(block: TriangleMultiplication | TriangleAttention, z: Pair, pair_mask
     check_features(owner, "z", z, ["N_res", "N_res", "c_z"], block.c_z)
     check_mask(owner, "pair_mask", pair_mask, z.shape[:-1], ["N_res", "N_res"])
     return hide_nonfinite(z, pair_mask)
-
-
-def _like(x: Tensor, norm: nn.LayerNorm) -> tuple[Tensor, Tensor]:
-    return norm.weight.to(x.dtype), norm.bias.to(x.dtype)

@@ -11,7 +11,7 @@ from evoattn.blocks.slices import by_rows, take_part
 from evoattn.config import PairAs
 from evoattn.errors import ShapeError
 from evoattn.ops import hide_nonfinite
-from evoattn.primitives import GatedAttention, GatedAveraging, linear
+from evoattn.primitives import GatedAttention, GatedAveraging, LayerNorm, linear
 from evoattn.shapes import Pair, PairMask, check_features, check_mask
 
 
@@ -23,7 +23,7 @@ class PairInputBlock(nn.Module):
     def __init__(self, c_z: int, heads: int, pair_as: Sequence[PairAs], bias_init: str) -> None:
         super().__init__()
         self.c_z = c_z
-        self.pair_norm = nn.LayerNorm(c_z) if pair_as else None
+        self.pair_norm = LayerNorm(c_z) if pair_as else None
         self.pair_bias = linear(c_z, heads, bias=False, init=bias_init) if "bias" in pair_as else None
 
     def check_pair(self, z: Pair, pair_mask: PairMask | None, name: str, x: Tensor, batch: Sequence[int]) -> None:

@@ -4,14 +4,14 @@ from typing import Literal
 
 from einops import rearrange
 from jaxtyping import Bool, Float
-from torch import Tensor, nn
+from torch import Tensor
 
 from evoattn.blocks.pair_input import PairInputBlock
 from evoattn.blocks.slices import take_part
 from evoattn.errors import ConfigError
 from evoattn.execution import positions_per_slice
 from evoattn.ops import hide_nonfinite
-from evoattn.primitives import GatedAveraging
+from evoattn.primitives import GatedAveraging, LayerNorm
 from evoattn.shapes import check_features, check_mask
 
 Context = tuple[list[Tensor], Tensor | None, Tensor | None]
@@ -41,7 +41,7 @@ class PairWeightedAveraging(PairInputBlock):
         if mask not in ("residues", "pair"):
             raise ConfigError(f"PairWeightedAveraging: mask is {mask!r}; allowed are 'residues' and 'pair'.")
         self.c_m, self.mask = c_m, mask
-        self.norm = nn.LayerNorm(c_m)
+        self.norm = LayerNorm(c_m)
         self.attn = GatedAveraging(c_m, heads, d_head=d_head)
 
     def forward(

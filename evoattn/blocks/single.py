@@ -4,12 +4,12 @@ from collections.abc import Sequence
 
 from einops import rearrange
 from jaxtyping import Bool, Float
-from torch import Tensor, nn
+from torch import Tensor
 
 from evoattn.blocks.pair_input import PairInputBlock
 from evoattn.config import PairAs, PairMode
 from evoattn.ops import hide_nonfinite
-from evoattn.primitives import GatedAttention
+from evoattn.primitives import GatedAttention, LayerNorm
 from evoattn.shapes import check_features, check_mask
 
 
@@ -34,7 +34,7 @@ class AttentionPairBias(PairInputBlock):
     ) -> None:  # fmt: skip
         super().__init__(c_z, heads, pair_as, bias_init="linear")
         self.c_s = c_s
-        self.norm = nn.LayerNorm(c_s)
+        self.norm = LayerNorm(c_s)
         pair = {"c_pair": c_z, "pair_as": pair_as, "pair_mode": pair_mode}
         self.attn = GatedAttention(c_s, heads, d_head=d_head, q_bias=q_bias, out_bias=bias, gate_bias=bias, **pair)
 

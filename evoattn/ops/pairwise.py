@@ -1,7 +1,7 @@
 """The two products over pairs of residues: triangle product (sum over a third residue) and outer product mean (sum over sequences).
 
-Both accumulate in float32 or wider whatever the input dtype: their sums run over hundreds of terms and overflow float16 long before the
-result, which is normalised afterwards, does.
+Both sum in float32 or wider, as matrix products do inside. Of float16 they also keep the result in float32: the sums run over hundreds of
+terms and overflow float16 long before the final result, which is normalised, does. bfloat16 has the range of float32.
 """
 
 from math import prod
@@ -19,7 +19,7 @@ OUTER_TILE = 2**22  # entries of one [rows, N_res, c * c] block of outer product
 def triangle_product(
     a: Float[Tensor, "*batch c i_or_k k_or_i"], b: Float[Tensor, "*batch c j_or_k k_or_j"], *, incoming: bool = False
 ) -> Float[Tensor, "*batch c i j"]:
-    """Outgoing: o_ij = sum_k a_ik b_jk. Incoming: o_ij = sum_k a_ki b_kj. Channels first; float32 or wider.
+    """Outgoing: o_ij = sum_k a_ik b_jk. Incoming: o_ij = sum_k a_ki b_kj. Channels first. Of float16 it is float32.
 
     AlphaFold 2 supplement, algorithms 11 and 12, step 4.
 
@@ -32,10 +32,14 @@ def triangle_product(
             f"triangle_product: a has shape {tuple(a.shape)} and dtype {a.dtype}, b {tuple(b.shape)} and {b.dtype}; expected two alike, "
             f"[*batch, c, N_res, N_res], channels first (rearrange(x, '... i j c -> ... c i j')), or slices of them that share axis {k}."
         )
-    accumulate = torch.promote_types(a.dtype, torch.float32)
     with torch.autocast(a.device.type, enabled=False):
-        a, b = a.to(accumulate), b.to(accumulate)
+        a, b = in_range(a), in_range(b)
         return a.mT @ b if incoming else a @ b.mT
+
+
+def in_range(x: Tensor) -> Tensor:
+    """`x` in a dtype that holds undivided sums."""
+    return x.float() if x.dtype == torch.float16 else x
 
 
 def channels_first(
@@ -57,8 +61,7 @@ def outer_product_mean(
 ) -> Float[Tensor, "*batch i j c_z"]:
     """z_ij = (W vec(sum_s a_si outer b_sj) + bias) / count_ij, in the dtype of `a`; AlphaFold 2 supplement, algorithm 10.
 
-    Works on blocks of rows i, forward and backward, so that the [N_res, N_res, c * c2] tensor of outer products never exists. Outer
-    product and bias are divided before the projection: the same number, without the overflow of an undivided sum.
+    Works on blocks of rows i, forward and backward, so that the [N_res, N_res, c * c2] tensor of outer products never exists.
 
     Args:
         a, b: projections of the alignment; masked positions are 0.
@@ -98,42 +101,41 @@ class _OuterProductMean(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, a: Tensor, b: Tensor, weight: Tensor, bias: Tensor | None, count: Tensor) -> Tensor:
         ctx.save_for_backward(a, b, weight, bias, count)
-        wide = _Wide(a, b, weight, bias, count)
+        p = _Outer(a, b, weight, count)
         out = a.new_empty(*a.shape[:-3], a.shape[-2], b.shape[-2], weight.shape[0])
-        for rows in wide.blocks():
-            block = wide.outer(rows) @ wide.weight.mT
-            if wide.bias is not None:
-                block += wide.bias * wide.shrink[..., rows, :, :]
-            out[..., rows, :, :] = block
+        for rows in p.blocks():
+            block = p.products(rows) @ p.weight.mT
+            if bias is not None:
+                block += bias.to(block.dtype)
+            out[..., rows, :, :] = block.mul_(p.shrink[..., rows, :, :])
         return out
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         a, b, weight, bias, count = ctx.saved_tensors
-        wide = _Wide(a, b, weight, bias, count)
-        da, db, dw = torch.zeros_like(wide.a), torch.zeros_like(wide.b), torch.zeros_like(wide.weight)
-        dbias = None if wide.bias is None else torch.zeros_like(wide.bias)
-        for rows in wide.blocks():
-            g = grad[..., rows, :, :].to(wide.dtype)
-            dw += torch.einsum("...z,...x->zx", g, wide.outer(rows))
-            g = g * wide.shrink[..., rows, :, :]
+        p = _Outer(a, b, weight, count)
+        da, db, dw = (torch.zeros_like(x, dtype=torch.promote_types(x.dtype, torch.float32)) for x in (a, b, weight))
+        dbias = None if bias is None else torch.zeros_like(bias, dtype=dw.dtype)
+        for rows in p.blocks():
+            g = grad[..., rows, :, :].to(p.dtype) * p.shrink[..., rows, :, :]
+            dw += torch.einsum("...z,...x->zx", g, p.products(rows))
             if dbias is not None:
-                dbias += g.flatten(0, -2).sum(0)
-            douter = (g @ wide.weight).unflatten(-1, (a.shape[-1], b.shape[-1]))
-            da[..., rows, :] += torch.einsum("...ijce,...sje->...sic", douter, wide.b)
-            db += torch.einsum("...ijce,...sic->...sje", douter, wide.a[..., rows, :])
+                dbias += g.flatten(0, -2).sum(0, dtype=dbias.dtype)
+            douter = (g @ p.weight).unflatten(-1, (a.shape[-1], b.shape[-1]))
+            da[..., rows, :] = torch.einsum("...ijce,...sje->...sic", douter, p.b)
+            db += torch.einsum("...ijce,...sic->...sje", douter, p.a[..., rows, :])
         return da.to(a.dtype), db.to(b.dtype), dw.to(weight.dtype), None if dbias is None or bias is None else dbias.to(bias.dtype), None
 
 
-class _Wide:
-    """The operands in the accumulation dtype, and the blocks they are worked through in."""
+class _Outer:
+    """The operands in the dtype of their products, and the blocks they are worked through in."""
 
-    def __init__(self, a: Tensor, b: Tensor, weight: Tensor, bias: Tensor | None, count: Tensor) -> None:
-        self.dtype = torch.promote_types(a.dtype, torch.float32)
-        self.a, self.b, self.weight = a.to(self.dtype), b.to(self.dtype), weight.to(self.dtype)
-        self.bias = None if bias is None else bias.to(self.dtype)
-        self.shrink = count.to(self.dtype).reciprocal().unsqueeze(-1)
+    def __init__(self, a: Tensor, b: Tensor, weight: Tensor, count: Tensor) -> None:
+        self.a, self.b = in_range(a), in_range(b)
+        self.dtype = self.a.dtype
+        self.weight = weight.to(self.dtype)
+        self.shrink = count.to(torch.promote_types(self.dtype, count.dtype)).reciprocal().unsqueeze(-1).to(self.dtype)
 
     def blocks(self) -> list[slice]:
         """Rows i, as many at a time as keep a block of outer products near OUTER_TILE entries."""
@@ -141,6 +143,6 @@ class _Wide:
         step = max(1, OUTER_TILE // max(per_row, 1))
         return [slice(start, start + step) for start in range(0, n, step)]
 
-    def outer(self, rows: slice) -> Tensor:
-        """[*batch, rows, N_res, c * c2]: outer products summed over sequences, divided by the count."""
-        return torch.einsum("...sic,...sje->...ijce", self.a[..., rows, :], self.b).flatten(-2) * self.shrink[..., rows, :, :]
+    def products(self, rows: slice) -> Tensor:
+        """[*batch, rows, N_res, c * c2]: outer products summed over sequences."""
+        return torch.einsum("...sic,...sje->...ijce", self.a[..., rows, :], self.b).flatten(-2)

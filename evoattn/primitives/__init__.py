@@ -4,12 +4,14 @@ from evoattn.primitives.attention import GatedAttention, GatedAveraging, GlobalG
 from evoattn.primitives.capture import capture_attention
 from evoattn.primitives.dropout import SharedDropout
 from evoattn.primitives.init import linear, redraw_
+from evoattn.primitives.norm import LayerNorm
 from evoattn.primitives.transition import Transition
 
 __all__ = [
     "GatedAttention",
     "GatedAveraging",
     "GlobalGatedAttention",
+    "LayerNorm",
     "MultiHeadAttention",
     "SharedDropout",
     "TiedAttention",

@@ -10,6 +10,7 @@ from evoattn.errors import ConfigError
 from evoattn.execution import positions_per_slice
 from evoattn.ops import hide_nonfinite
 from evoattn.primitives.init import linear
+from evoattn.primitives.norm import LayerNorm
 from evoattn.shapes import check_features
 
 Activation = Literal["relu", "gelu", "swiglu"]
@@ -38,7 +39,7 @@ class Transition(nn.Module):
             raise ConfigError(f"Transition: activation is {activation!r}; allowed are {', '.join(map(repr, get_args(Activation)))}.")
         bias, hidden = activation != "swiglu", c_hidden or n * c
         self.activation, self.zero_masked = activation, zero_masked
-        self.norm = nn.LayerNorm(c)
+        self.norm = LayerNorm(c)
         self.gate = linear(c, hidden, bias=False, init="relu") if activation == "swiglu" else None
         self.up = linear(c, hidden, bias=bias, init="relu")
         self.down = linear(hidden, c, bias=bias, init="final")

@@ -11,7 +11,7 @@ from torch.utils.checkpoint import checkpoint
 from evoattn.blocks import MSAColumnAttention, MSATransition, TiedRowAttention
 from evoattn.config import MSATransformerConfig
 from evoattn.errors import ShapeError
-from evoattn.execution import Executable, update
+from evoattn.execution import Block, Executable, update
 from evoattn.primitives import linear
 from evoattn.shapes import check_features
 
@@ -20,7 +20,7 @@ PADDING = 1
 """The token of padding; :mod:`evoattn.io.esm_tokens` has the others."""
 
 
-class MSATransformerBlock(nn.Module):
+class MSATransformerBlock(Block):
     """Tied row attention, column attention, transition (Rao et al. 2021; ``AxialTransformerLayer`` of its code).
 
     In training the updates are dropped out; unlike in the published code, attention probabilities and hidden units are not.

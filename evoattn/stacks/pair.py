@@ -2,15 +2,15 @@
 
 from functools import partial
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from evoattn.blocks import PairTransition, TriangleAttention, TriangleMultiplication
 from evoattn.config import PairConfig
-from evoattn.execution import Update, update
+from evoattn.execution import Block, Update, update
 from evoattn.primitives import SharedDropout
 
 
-class PairUpdates(nn.Module):
+class PairUpdates(Block):
     """What a block does to its pair representation: both triangle multiplications, both triangle attentions, transition.
 
     AlphaFold 2 supplement, algorithm 6, lines 6 to 10; AlphaFold 3 supplement, algorithms 8 and 17. A block derives from it.

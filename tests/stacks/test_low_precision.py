@@ -51,3 +51,24 @@ def test_large_inputs(kind: str, dtype: torch.dtype, mode: str) -> None:
     for backend, found in errors.items():
         for error, plain in zip(found, errors["reference"], strict=True):
             assert error <= 2 * plain, f"{backend}: {errors}"
+
+
+@pytest.mark.parametrize("kind", ["evoformer", "extra"])
+def test_products_in_bfloat16(kind: str) -> None:
+    """As a setting: no further from float64 than autocast; representations, outputs and gradients stay float32; in place too."""
+    exact = build(KINDS[kind])
+    inputs = [torch.randn(shape) for shape in ((8, 16, 32), (16, 16, 32))]
+    wide = copy.deepcopy(exact).float()
+    bf16 = set_execution(copy.deepcopy(wide), dtype="bf16")
+    with torch.no_grad():
+        truth = outputs(exact, *(x.double() for x in inputs))
+        with torch.autocast("cpu", torch.bfloat16):
+            usual = [relative_error(x, t) for x, t in zip(outputs(wide, *inputs), truth, strict=True)]
+        run_ = bf16.run_(*(x.clone() for x in inputs))
+    out = outputs(bf16, *inputs)
+    for results in (out, [run_] if kind == "extra" else run_):
+        assert all(x.dtype == torch.float32 for x in results)
+        for x, t, error in zip(results, truth, usual, strict=True):
+            assert 1e-4 < relative_error(x.detach(), t) <= 2 * error  # float32 would be below 1e-5
+    torch.stack([x.mean() for x in out]).sum().backward()
+    assert all(p.grad is None or p.grad.dtype == torch.float32 for p in bf16.parameters())
