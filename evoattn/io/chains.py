@@ -84,6 +84,17 @@ def split_chains(msa: MSA, *, drop_empty: bool = True) -> list[MSA]:
     return chains
 
 
+def crop_columns(msa: MSA, columns: slice) -> MSA:
+    """The same rows in a stretch of columns, also those rows that have only gaps there. Mark-up of columns is dropped.
+
+    Raises:
+        MSAError: there is no such stretch.
+    """
+    if not 0 <= columns.start < columns.stop <= msa.n_res:
+        raise MSAError(f"columns {columns.start}..{columns.stop - 1} were asked for; the alignment has columns 0..{msa.n_res - 1}.")
+    return _arranged(msa, [columns])
+
+
 Letters = tuple[Int64[np.ndarray, "_"], Shaped[np.ndarray, "_"], UInt8[np.ndarray, "_"]]
 """Row, column and letter of each of some letters."""
 

@@ -11,6 +11,7 @@ from evoattn.errors import ShapeError
 _AXES: Final[dict[str, tuple[str, ...]]] = {
     **dict.fromkeys(("target_feat", "aatype", "residue_index", "seq_mask", "asym_id", "entity_id", "sym_id"), ("n_res",)),
     **dict.fromkeys(("restype", "profile", "deletion_mean"), ("n_res",)),
+    **dict.fromkeys(("pseudo_beta", "pseudo_beta_mask"), ("n_res",)),
     **dict.fromkeys(("msa_feat", "msa_mask", "true_msa", "bert_mask"), ("n_seq", "n_res")),
     **dict.fromkeys(("msa", "has_deletion", "deletion_value"), ("n_seq", "n_res")),
     **dict.fromkeys(("extra_msa_feat", "extra_msa_mask"), ("n_extra", "n_res")),
@@ -26,7 +27,8 @@ def pad_features(
     Chain ids count from 1, so that 0 is padding there too.
 
     Args:
-        features: of :func:`evoattn.io.make_features` or :func:`evoattn.io.alphafold3_features`, without batch axes.
+        features: of :func:`evoattn.io.make_features` or :func:`evoattn.io.alphafold3_features`, without batch axes; also pseudo_beta
+            and pseudo_beta_mask, the positions that training takes.
         n_res, n_seq, n_extra: residues, rows of the MSA features (cluster centres), and extra rows.
 
     Raises:

@@ -5,22 +5,17 @@ import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from evoattn.errors import ConfigError, EvoattnError
 from evoattn.io.search import OnProgress
+from evoattn.io.suffixes import ALIGNMENTS, suffix, visible_files
 from evoattn.runs.memory import out_of_memory
 from evoattn.runs.pipeline import run
 from evoattn.runs.record import counted, files_record, settings_record
-from evoattn.runs.settings import PACKED, RunSettings
+from evoattn.runs.settings import RunSettings
 from evoattn.runs.summary import section
 from evoattn.runs.watch import OnBlock
-
-SUFFIXES: Final = (
-    ".a2m", ".a3m", ".afa", ".aln", ".clustal", ".clw", ".fa", ".faa", ".fas", ".fasta", ".pro", ".sel", ".slx", ".sth", ".stk", ".sto",
-    ".stockholm",
-)  # fmt: skip
-"""Files of a folder that are run, each also with a suffix of compression."""
 
 
 @dataclass
@@ -98,10 +93,10 @@ def alignments_in(folder: Path) -> tuple[list[Path], list[str]]:
 
     Raises ConfigError if there is none to run.
     """
-    files = sorted(path for path in folder.iterdir() if path.is_file() and not path.name.startswith("."))
-    chosen = [path for path in files if _suffix(path) in SUFFIXES]
+    files = visible_files(folder)
+    chosen = [path for path in files if suffix(path) in ALIGNMENTS]
     if not chosen:
-        raise ConfigError(f"the folder {folder} has no alignment: none of {counted(len(files), 'file')} ends in {', '.join(SUFFIXES)}.")
+        raise ConfigError(f"the folder {folder} has no alignment: none of {counted(len(files), 'file')} ends in {', '.join(ALIGNMENTS)}.")
     return chosen, [path.name for path in files if path not in chosen]
 
 
@@ -124,11 +119,6 @@ def _reason(error: Exception) -> str:
     if out_of_memory(error):
         return f"out of memory ({str(error).splitlines()[0]})"
     return f"a fault of the program: {''.join(traceback.format_exception(error))}"
-
-
-def _suffix(path: Path) -> str:
-    suffixes = [suffix.lower() for suffix in path.suffixes if suffix.lower() not in PACKED]
-    return suffixes[-1] if suffixes else ""
 
 
 def _described(record: dict[str, Any]) -> str:

@@ -9,6 +9,7 @@ import torch
 from evoattn.config import TrunkConfig, preset
 from evoattn.errors import ConfigError
 from evoattn.io import FEATURE_PRESETS, FeatureConfig, feature_preset
+from evoattn.io.suffixes import stem
 from evoattn.ops import ATTENTION
 from evoattn.runs.presets import MSA_TRANSFORMERS, refuse_preset
 
@@ -18,7 +19,6 @@ FORMATS: Final = ("safetensors", "npz")
 REPRESENTATIONS: Final = ("msa", "pair", "single")
 OUTPUTS: Final = (*REPRESENTATIONS, "contacts", "masked_msa_logits")
 PAIRINGS: Final = ("none", "best", "rank", "row")
-PACKED: Final = (".gz", ".bz2", ".xz", ".zst")
 
 _NOT_OF_MSA_TRANSFORMER: Final = {"chains": (), "pair": "none", "blocks": None, "features": "plain", "max_extra": None, "recycles": 0}
 """Settings that must stand at their defaults."""
@@ -169,15 +169,10 @@ class RunSettings:
     @property
     def folder(self) -> Path:
         """The absolute path of the output folder."""
-        stem = "+".join(_stem(path) for path in self.inputs)
-        return (self.out or Path(f"{stem}_evoattn")).resolve()
+        name = "+".join(stem(path.resolve()) for path in self.inputs)  # "." has no name
+        return (self.out or Path(f"{name}_evoattn")).resolve()
 
 
 def _target(features: FeatureConfig) -> tuple[int, bool]:
     """Channels of target_feat, and whether chains are told by ids."""
     return (22 if features.break_channel else 21, features.chains == "ids")
-
-
-def _stem(path: Path) -> str:
-    path = path.resolve()  # "." has no name
-    return Path(path.stem).stem if path.suffix in PACKED else path.stem
