@@ -11,8 +11,7 @@ What a mask means, in every backend:
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from math import prod
+from dataclasses import replace
 from typing import Literal, overload
 
 import torch
@@ -21,53 +20,11 @@ from torch import Tensor
 
 from evoattn.errors import ShapeError
 from evoattn.ops import reference
+from evoattn.ops.devices import architecture
+from evoattn.ops.dispatch import ATTENTION, run_backend, run_opaque
 from evoattn.ops.masks import drop_trivial_mask
-from evoattn.ops.reference import REFERENCE
-from evoattn.ops.registry import Backend, Explanation, Registry
-from evoattn.ops.sdpa import SDPA
-from evoattn.ops.streaming import STREAMING
-from evoattn.shapes import check_boolean
-
-ATTENTION = Registry("attention", [SDPA, STREAMING, REFERENCE])
-
-
-@dataclass(frozen=True)
-class AttentionSpec:
-    """Metadata of one call, all that a backend's rules may look at.
-
-    Attributes:
-        batch: leading axes of q. q_len, k_len, heads, kv_heads, d, dv: the other sizes.
-        dtype, device: of q, k and v; the device as its type ("cpu", "cuda", ...).
-        bias_shapes, bias_dtypes, mask_shape: as they were passed.
-        needs_grad: some input wants a gradient. bias_needs_grad: one of the biases does.
-        return_lse: the caller wants the log-sum-exp too.
-    """
-
-    batch: tuple[int, ...]
-    q_len: int
-    k_len: int
-    heads: int
-    kv_heads: int
-    d: int
-    dv: int
-    dtype: torch.dtype
-    device: str
-    bias_shapes: tuple[tuple[int, ...], ...] = ()
-    bias_dtypes: tuple[torch.dtype, ...] = ()
-    mask_shape: tuple[int, ...] | None = None
-    needs_grad: bool = False
-    bias_needs_grad: bool = False
-    return_lse: bool = False
-
-    def __str__(self) -> str:
-        size = f"batch {list(self.batch)}, q {self.q_len}, k {self.k_len}, {self.heads} heads of {self.d}"
-        size += f" (values {self.dv})" if self.dv != self.d else ""
-        size += f", {self.kv_heads} shared key head" if self.kv_heads != self.heads else ""
-        biases = f"biases {', '.join(str(list(shape)) for shape in self.bias_shapes)}" if self.bias_shapes else "no bias"
-        mask = f"mask {list(self.mask_shape)}" if self.mask_shape is not None else "no mask"
-        grad = "gradients incl. biases" if self.bias_needs_grad else "gradients" if self.needs_grad else "no gradients"
-        return f"{size}, {biases}, {mask}, {str(self.dtype).removeprefix('torch.')} on {self.device}, {grad}"
-
+from evoattn.ops.registry import Backend, Explanation
+from evoattn.ops.spec import check_inputs, describe
 
 Query = Float[Tensor, "*batch q h d"]
 Key = Float[Tensor, "*batch k #h d"]
@@ -116,36 +73,36 @@ def attention(
         ShapeError: a tensor does not fit the others in rank, size, dtype or device.
         BackendError: the backend asked for cannot run this call; the message lists every reason.
     """
-    spec = describe(q, k, v, biases=biases, mask=mask, return_lse=return_lse)
+    check_inputs(q, k, v, biases, mask)
     mask = drop_trivial_mask(mask)
-    chosen = ATTENTION.select(spec if mask is not None else replace(spec, mask_shape=None), backend)
     if scale is None:
-        scale = default_scale(spec.d)
-    if spec.k_len == 0 or prod(spec.batch) * spec.q_len * spec.heads == 0:
-        out, lse = nothing_to_attend(q, k, v, *biases)
-    else:
-        if mask is not None:
-            q, k, v, biases = hide_masked(q, k, v, biases, mask)
-        with torch.autocast(spec.device, enabled=False):  # a backend computes in the dtype it was given
-            out, lse = chosen.run(q, k, v, tuple(biases), mask, scale)
-        if mask is not None:  # also stops the incoming gradient of such rows
-            out = out.masked_fill(nothing_allowed(mask), 0.0)
-            lse = lse.masked_fill(nothing_allowed(mask).squeeze(-1), -torch.inf) if return_lse else lse
-    return (out, lse) if return_lse else out
+        scale = default_scale(q.shape[-1])
+    if mask is not None:
+        q, k, v, biases = hide_masked(q, k, v, biases, mask)
+    run = run_opaque if torch.compiler.is_compiling() and ATTENTION.has(backend) else run_backend
+    out, lse = run(q, k, v, tuple(biases), mask, scale, backend, return_lse)
+    if mask is not None:  # also stops the incoming gradient of such rows
+        out = out.masked_fill(nothing_allowed(mask), 0.0)
+        lse = lse.masked_fill(nothing_allowed(mask).squeeze(-1), -torch.inf) if return_lse and lse is not None else lse
+    return (out, lse) if return_lse and lse is not None else out
 
 
 def explain(
     q: Query, k: Key, v: Value, *, biases: Sequence[Bias] = (), mask: Mask | None = None, return_lse: bool = False,
-    device: str | None = None,
+    device: str | None = None, arch: str | None = None,
 ) -> Explanation:  # fmt: skip
     """Which backend :func:`attention` takes for these tensors, and every reason against every other; print it.
 
-    Only metadata is looked at: tensors on ``device="meta"`` cost no memory, and `device` ("cpu", "cuda") asks as if they were there. (A
-    mask that is all True is dropped before the choice, as :func:`attention` does; a meta mask counts as a mask.)
+    Only metadata is looked at: tensors on ``device="meta"`` cost no memory, and `device` ("cpu", "cuda") asks as if they were there, on a
+    card of the architecture `arch` ("sm_90", "gfx942"; by default that of the card here, if there is one). (A mask that is all True is
+    dropped before the choice, as :func:`attention` does; a meta mask counts as a mask.)
     """
-    spec = describe(q, k, v, biases=biases, mask=mask, return_lse=return_lse)
-    spec = spec if drop_trivial_mask(mask) is not None else replace(spec, mask_shape=None)
-    return ATTENTION.explain(replace(spec, device=device) if device else spec)
+    check_inputs(q, k, v, biases, mask)
+    spec = describe(q, k, v, biases=biases, mask=drop_trivial_mask(mask), return_lse=return_lse)
+    if device is not None:
+        here = architecture(torch.device(device)) if device == "cuda" and torch.cuda.is_available() else None
+        spec = replace(spec, device=device, arch=arch or here)
+    return ATTENTION.explain(spec)
 
 
 def attention_weights(
@@ -165,71 +122,23 @@ def attention_weights(
     Raises:
         ShapeError: the tensors do not fit each other, or a head or row is out of range.
     """
-    spec = describe(q, k, k, biases=biases, mask=mask)
-    chosen_heads = _indices("heads", heads, spec.heads, q.device)
-    chosen_rows = _indices("rows", rows, spec.q_len, q.device)
+    check_inputs(q, k, k, biases, mask)
+    chosen_heads = _indices("heads", heads, q.shape[-2], q.device)
+    chosen_rows = _indices("rows", rows, q.shape[-3], q.device)
 
     def pick(x: Tensor) -> Tensor:
         x = x if x.shape[-3] == 1 else x.index_select(-3, chosen_heads)
         return x if x.shape[-2] == 1 else x.index_select(-2, chosen_rows)
 
     q = q.index_select(-2, chosen_heads).index_select(-3, chosen_rows)
-    k = k if spec.kv_heads == 1 else k.index_select(-2, chosen_heads)
+    k = k if k.shape[-2] == 1 else k.index_select(-2, chosen_heads)
     biases = [pick(bias) for bias in biases]
     if mask is not None:
         mask = pick(mask)
         q, k, _, biases = hide_masked(q, k, k, biases, mask)
-    with torch.autocast(spec.device, enabled=False):
-        weights, _ = reference.probabilities(q, k, biases, mask, default_scale(spec.d) if scale is None else scale)
+    with torch.autocast(q.device.type, enabled=False):
+        weights, _ = reference.probabilities(q, k, biases, mask, default_scale(q.shape[-1]) if scale is None else scale)
     return weights
-
-
-def describe(
-    q: Tensor, k: Tensor, v: Tensor, *, biases: Sequence[Tensor] = (), mask: Tensor | None = None, return_lse: bool = False
-) -> AttentionSpec:
-    """Check the tensors against each other at the door, and return what they are.
-
-    Equal rank is demanded: broadcasting would let a forgotten axis through whenever two sizes happen to agree.
-
-    Raises:
-        ShapeError: saying which tensor does not fit, what was got and what is expected.
-    """
-    if q.dim() < 3:
-        raise ShapeError(
-            f"attention: q has shape {tuple(q.shape)}; expected [*batch, q, h, d]. For a single head add its axis: q[..., None, :]."
-        )
-    *batch, q_len, heads, d = q.shape
-    dv = v.shape[-1] if v.dim() else 0
-    k_len, kv_heads = (k.shape[-3], k.shape[-2]) if k.dim() == q.dim() else (-1, -1)
-    for name, x, width, layout in (("k", k, d, "[*batch, k, h or 1, d]"), ("v", v, dv, "[*batch, k, h or 1, dv]")):
-        expected = (*batch, k_len, kv_heads, width)
-        if x.dim() != q.dim() or tuple(x.shape) != expected or kv_heads not in (1, heads):
-            raise ShapeError(
-                f"attention: {name} has shape {tuple(x.shape)}, which does not fit q {tuple(q.shape)} = [*batch, q, h, d]"
-                f"{f' and k {tuple(k.shape)}' if name == 'v' else ''}; expected {layout}, with the batch axes of q, and "
-                f"{'the length and heads of k' if name == 'v' else 'h heads or one shared head'}."
-            )
-        _check_kin(name, x, q)
-    logits = (*batch, heads, q_len, k_len)
-    if isinstance(biases, Tensor):
-        raise ShapeError("attention: biases is a tensor; it must be a sequence of tensors: biases=[bias].")
-    for index, bias in enumerate(biases):
-        _check_broadcast(f"biases[{index}]", bias, logits)
-        if not bias.is_floating_point():
-            raise ShapeError(f"attention: biases[{index}] has dtype {bias.dtype}; biases are floating point. A boolean mask goes to mask=.")
-        _check_device(f"biases[{index}]", bias, q)
-    if mask is not None:
-        _check_broadcast("mask", mask, logits)
-        check_boolean("attention", "mask", mask)
-        _check_device("mask", mask, q)
-    recording = torch.is_grad_enabled()
-    bias_needs_grad = recording and any(bias.requires_grad for bias in biases)
-    return AttentionSpec(
-        batch=tuple(batch), q_len=q_len, k_len=k_len, heads=heads, kv_heads=kv_heads, d=d, dv=dv, dtype=q.dtype, device=q.device.type,
-        bias_shapes=tuple(tuple(bias.shape) for bias in biases), bias_dtypes=tuple(bias.dtype for bias in biases),
-        mask_shape=None if mask is None else tuple(mask.shape), bias_needs_grad=bias_needs_grad,
-        needs_grad=bias_needs_grad or (recording and any(x.requires_grad for x in (q, k, v))), return_lse=return_lse,
-    )  # fmt: skip
 
 
 def hide_masked(
@@ -265,35 +174,9 @@ def nothing_allowed(mask: Tensor) -> Tensor:
     return ~mask.any(-1, keepdim=True).transpose(-2, -3)
 
 
-def nothing_to_attend(q: Tensor, k: Tensor, v: Tensor, *more: Tensor) -> tuple[Tensor, Tensor]:
-    """Zeros and -inf of the right shape, connected to the inputs: there is no query, or no key."""
-    connected = q[..., :0].sum(-1) + sum(x[..., :0].sum().to(q.dtype) for x in (k, v, *more))
-    lse = connected.to(torch.promote_types(q.dtype, torch.float32)) - torch.inf
-    return connected.unsqueeze(-1).expand(*q.shape[:-1], v.shape[-1]), lse
-
-
 def _indices(name: str, chosen: Sequence[int] | None, size: int, device: torch.device) -> Tensor:
     wanted = range(size) if chosen is None else chosen
     bad = [index for index in wanted if not -size <= index < size]
     if bad:
         raise ShapeError(f"attention_weights: {name} {bad} are out of range; there are {size}, numbered 0 to {size - 1}.")
     return torch.tensor([index % size for index in wanted], dtype=torch.long, device=device)
-
-
-def _check_kin(name: str, x: Tensor, q: Tensor) -> None:
-    if x.dtype != q.dtype or not q.is_floating_point():
-        raise ShapeError(f"attention: {name} has dtype {x.dtype} and q {q.dtype}; all of q, k and v must share one floating dtype.")
-    _check_device(name, x, q)
-
-
-def _check_device(name: str, x: Tensor, q: Tensor) -> None:
-    if x.device != q.device:
-        raise ShapeError(f"attention: {name} is on {x.device} and q on {q.device}; move one of them, e.g. with .to({str(q.device)!r}).")
-
-
-def _check_broadcast(name: str, x: Tensor, logits: tuple[int, ...]) -> None:
-    if x.dim() != len(logits) or any(size not in (1, full) for size, full in zip(x.shape, logits, strict=True)):
-        raise ShapeError(
-            f"attention: {name} has shape {tuple(x.shape)}; expected the rank of the logits, {len(logits)}, and in each axis size 1 or "
-            f"that of [*batch, h, q, k] = {logits}. Add the missing axes with None (e.g. bias[:, None]); none is guessed."
-        )

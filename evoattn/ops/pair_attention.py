@@ -19,9 +19,11 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from evoattn.errors import BackendError, ShapeError
-from evoattn.ops.attention import default_scale, describe, hide_masked, nothing_allowed, nothing_to_attend, reduce_mask
+from evoattn.ops.attention import default_scale, hide_masked, nothing_allowed, reduce_mask
+from evoattn.ops.dispatch import nothing_to_attend
 from evoattn.ops.masks import drop_trivial_mask
 from evoattn.ops.reference import probabilities
+from evoattn.ops.spec import check_inputs
 from evoattn.ops.streaming import forward as streaming_forward
 from evoattn.ops.tiles import Recomputed, heads_first
 
@@ -51,14 +53,14 @@ def pair_attention(
         ShapeError: a tensor does not fit the others.
         BackendError: there is no such backend.
     """
-    spec = describe(q, k, v, biases=biases, mask=mask)
+    check_inputs(q, k, v, biases, mask)
     mask = drop_trivial_mask(mask)
     _check_pair(q, k, pair, pair_queries)
     if backend not in ("auto", "streaming", "reference"):
         raise BackendError(f"pair_attention: there is no backend {backend!r}; there are streaming and reference, and 'auto' for streaming.")
     if scale is None:
-        scale = default_scale(spec.d)
-    if prod(spec.batch) * spec.q_len * spec.k_len * spec.heads == 0:
+        scale = default_scale(q.shape[-1])
+    if prod(q.shape[:-1]) * k.shape[-3] == 0:
         out, _ = nothing_to_attend(q, k, v, pair, *biases, *([] if pair_queries is None else [pair_queries]))
         return out, out[..., :0].sum(-1, keepdim=True).expand(*q.shape[:-1], pair.shape[-1])
     if mask is not None:
@@ -67,7 +69,7 @@ def pair_attention(
         pair = pair.masked_fill(~visible.unsqueeze(-1), 0.0)
         if pair_queries is not None:
             pair_queries = pair_queries.masked_fill(nothing_allowed(mask), 0.0)
-    with torch.autocast(spec.device, enabled=False):
+    with torch.autocast(q.device.type, enabled=False):
         if backend == "reference":
             out, pair_out = _reference(q, k, v, pair, pair_queries, tuple(biases), mask, scale)
         else:

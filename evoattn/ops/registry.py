@@ -78,6 +78,10 @@ class Registry:
         known = ", ".join(self.names)
         raise BackendError(f"{self.op}: there is no backend {name!r}; there are {known}, and 'auto' for the first that can run.")
 
+    def has(self, backend: str | Backend) -> bool:
+        """Whether `backend` is "auto", a name, or one of the list: all but an object of the caller's own."""
+        return isinstance(backend, str) or backend in self.backends
+
     def explain(self, spec: Any) -> Explanation:
         """Which backend ``"auto"`` takes for `spec`, and every reason against every other."""
         reasons = {backend.name: backend.reasons(spec) for backend in self.backends}

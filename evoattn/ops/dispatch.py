@@ -1,0 +1,144 @@
+"""From a checked attention call to the backend that runs it; for ``torch.compile``, all of that behind one operator.
+
+A compiler cannot look into the choice of a backend (it tries imports, and may read a mask) nor into most kernels. Under ``torch.compile``
+a call is therefore the operator ``evoattn::attention``, whose body, run outside of the compiled code, chooses and runs as always. What
+surrounds it stays visible to the compiler. In eager mode the operator is not used: it would cost more than many a small call.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from math import prod
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from evoattn.ops.reference import REFERENCE
+from evoattn.ops.registry import Backend, Registry
+from evoattn.ops.sdpa import SDPA
+from evoattn.ops.spec import AttentionSpec, describe
+from evoattn.ops.streaming import STREAMING
+
+ATTENTION = Registry("attention", [SDPA, STREAMING, REFERENCE])
+
+
+def run_backend(
+    q: Tensor, k: Tensor, v: Tensor, biases: Sequence[Tensor], mask: Tensor | None, scale: float, backend: str | Backend, return_lse: bool
+) -> tuple[Tensor, Tensor | None]:
+    """Choose a backend and run it: attention [*batch, q, h, dv] and, if it gives one, log-sum-exp [*batch, q, h].
+
+    Raises:
+        BackendError: the backend asked for cannot run this call.
+    """
+    return _run(describe(q, k, v, biases=biases, mask=mask, return_lse=return_lse), q, k, v, biases, mask, scale, backend)
+
+
+def run_opaque(
+    q: Tensor, k: Tensor, v: Tensor, biases: Sequence[Tensor], mask: Tensor | None, scale: float, backend: str | Backend, return_lse: bool
+) -> tuple[Tensor, Tensor]:
+    """:func:`run_backend` as one operator, for a backend of the list or "auto"."""
+    recording = torch.is_grad_enabled()
+    bias_needs_grad = recording and any(bias.requires_grad for bias in biases)
+    needs_grad = bias_needs_grad or (recording and any(x.requires_grad for x in (q, k, v)))
+    name = backend if isinstance(backend, str) else backend.name
+    out, lse = torch.ops.evoattn.attention(q, k, v, biases, mask, scale, name, needs_grad, bias_needs_grad, return_lse)
+    return out, lse
+
+
+def nothing_to_attend(q: Tensor, k: Tensor, v: Tensor, *more: Tensor) -> tuple[Tensor, Tensor]:
+    """Zeros and -inf of the right shape, connected to the inputs: there is no query, or no key."""
+    connected = q[..., :0].sum(-1) + sum(x[..., :0].sum().to(q.dtype) for x in (k, v, *more))
+    lse = connected.to(torch.promote_types(q.dtype, torch.float32)) - torch.inf
+    return connected.unsqueeze(-1).expand(*q.shape[:-1], v.shape[-1]), lse
+
+
+def _run(
+    spec: AttentionSpec, q: Tensor, k: Tensor, v: Tensor, biases: Sequence[Tensor], mask: Tensor | None, scale: float,
+    backend: str | Backend,
+) -> tuple[Tensor, Tensor | None]:  # fmt: skip
+    chosen = ATTENTION.select(spec, backend)
+    if spec.k_len == 0 or prod(spec.batch) * spec.q_len * spec.heads == 0:
+        return nothing_to_attend(q, k, v, *biases)
+    with torch.autocast(spec.device, enabled=False):  # a backend computes in the dtype it was given
+        out, lse = chosen.run(q, k, v, tuple(biases), mask, scale)
+    return out, lse
+
+
+FORWARD = (
+    "(Tensor q, Tensor k, Tensor v, Tensor[] biases, Tensor? mask, float scale, str backend, bool needs_grad, bool bias_needs_grad, "
+    "bool return_lse) -> (Tensor, Tensor)"
+)
+BACKWARD = (
+    "(Tensor? grad_out, Tensor? grad_lse, Tensor q, Tensor k, Tensor v, Tensor[] biases, Tensor? mask, Tensor out, Tensor lse, "
+    "float scale, str backend, bool[] wanted, bool return_lse) -> Tensor[]"
+)
+
+
+@torch.library.custom_op("evoattn::attention", mutates_args=(), schema=FORWARD)
+def _attention(
+    q: Tensor, k: Tensor, v: Tensor, biases: Sequence[Tensor], mask: Tensor | None, scale: float, backend: str, needs_grad: bool,
+    bias_needs_grad: bool, return_lse: bool,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """Output and log-sum-exp, both contiguous; the log-sum-exp is NaN where the backend gives none."""
+    with torch.no_grad():
+        spec = describe(q, k, v, biases=biases, mask=mask, return_lse=return_lse)
+        out, lse = _run(replace(spec, needs_grad=needs_grad, bias_needs_grad=bias_needs_grad), q, k, v, biases, mask, scale, backend)
+    return out.contiguous(), _empty_lse(q).fill_(torch.nan) if lse is None else lse.contiguous()
+
+
+@_attention.register_fake
+def _(q: Tensor, k: Tensor, v: Tensor, *_: object) -> tuple[Tensor, Tensor]:
+    return q.new_empty(*q.shape[:-1], v.shape[-1]), _empty_lse(q)
+
+
+def _empty_lse(q: Tensor) -> Tensor:
+    return q.new_empty(q.shape[:-1], dtype=torch.promote_types(q.dtype, torch.float32))
+
+
+# Defined as below, not by custom_op: the body of such an operator may record gradients of its own, as a foreign kernel's needs.
+torch.library.define("evoattn::attention_backward", BACKWARD)
+
+
+@torch.library.impl("evoattn::attention_backward", "CompositeExplicitAutograd")
+def _attention_backward(
+    grad_out: Tensor | None, grad_lse: Tensor | None, q: Tensor, k: Tensor, v: Tensor, biases: Sequence[Tensor], mask: Tensor | None,
+    out: Tensor, lse: Tensor, scale: float, backend: str, wanted: Sequence[bool], return_lse: bool,
+) -> list[Tensor]:  # fmt: skip
+    """Gradients of q, k, v and the biases; empty where not wanted."""
+    inputs = [q, k, v, *biases]
+    with torch.enable_grad():
+        leaves = [x.detach().requires_grad_(want) for x, want in zip(inputs, wanted, strict=True)]
+        again, again_lse = run_backend(leaves[0], leaves[1], leaves[2], leaves[3:], mask, scale, backend, return_lse)
+        outputs = [(again, grad_out), (again_lse, grad_lse)]
+        known = [(x, grad) for x, grad in outputs if x is not None and grad is not None and x.requires_grad]
+        targets = [x for x in leaves if x.requires_grad]
+        found = iter(torch.autograd.grad([x for x, _ in known], targets, [grad for _, grad in known], allow_unused=True))
+    grads = [next(found) if want else x.new_empty(0) for x, want in zip(inputs, wanted, strict=True)]
+    return [torch.zeros_like(x) if grad is None else grad.contiguous() for x, grad in zip(inputs, grads, strict=True)]
+
+
+@torch.library.register_fake("evoattn::attention_backward")
+def _(
+    grad_out: Tensor | None, grad_lse: Tensor | None, q: Tensor, k: Tensor, v: Tensor, biases: Sequence[Tensor], mask: Tensor | None,
+    out: Tensor, lse: Tensor, scale: float, backend: str, wanted: Sequence[bool], return_lse: bool,
+) -> list[Tensor]:  # fmt: skip
+    return [x.new_empty(x.shape if want else 0) for x, want in zip([q, k, v, *biases], wanted, strict=True)]
+
+
+def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+    q, k, v, biases, mask, ctx.scale, ctx.backend, _, _, ctx.return_lse = inputs
+    ctx.save_for_backward(q, k, v, mask, *output, *biases)
+    ctx.set_materialize_grads(False)
+
+
+def _differentiate(ctx: Any, grad_out: Tensor | None, grad_lse: Tensor | None) -> tuple[Any, ...]:
+    q, k, v, mask, out, lse, *biases = ctx.saved_tensors
+    wanted = [*ctx.needs_input_grad[:3], *ctx.needs_input_grad[3]]
+    grads = torch.ops.evoattn.attention_backward(
+        grad_out, grad_lse, q, k, v, biases, mask, out, lse, ctx.scale, ctx.backend, wanted, ctx.return_lse
+    )
+    dq, dk, dv, *dbiases = (grad if want else None for grad, want in zip(grads, wanted, strict=True))
+    return dq, dk, dv, dbiases, *[None] * 6
+
+
+_attention.register_autograd(_differentiate, setup_context=_keep)
