@@ -1,7 +1,7 @@
 """Numerics of the published systems: where they disagree under the same names and shapes."""
 
 from dataclasses import dataclass, fields, replace
-from typing import Literal, get_args, get_type_hints
+from typing import Any, ClassVar, Literal, get_args, get_type_hints
 
 from evoattn.errors import ConfigError
 
@@ -12,8 +12,9 @@ DropoutAxes = Literal["rows", "columns", "rows and channels", "columns and chann
 class Profile:
     """What published systems do differently with the same names and shapes: a switch set wrong would load and give other numbers.
 
-    Defaults are AlphaFold 2's. Blocks take the switches as plain arguments; a config of a stack holds a profile, and the profile of a
-    family is compared with it when its parameters are loaded. :data:`PROFILES` has the published ones.
+    Defaults are AlphaFold 2's. Blocks take the switches as plain arguments; a config of a stack holds a profile. When the parameters of a
+    family are loaded, its own profile is compared with that: in the switches by which the modules compute. Those of dropout, which only
+    training has, and of features are no matter of parameters. :data:`PROFILES` has the published ones.
 
     Attributes:
         name: of the published system.
@@ -31,6 +32,7 @@ class Profile:
         opm_norm: of the outer product mean, with o the sum over the n sequences that have both residues: "sum and bias" is
             (W o + b) / (n + 1e-3), "sum" is W o / max(n, 1) + b (Boltz, RosettaFold 3).
         opm_proj_bias: biases in the two projections of the outer product mean.
+        msa_attn_bias: biases of gate and output in MSA row and column attention.
         transition: "relu" or "gelu" (MSA Transformer), with biases, or "swiglu", without.
         mask_transition: the update of a transition is 0 at masked positions: nowhere ("none"), in all of them (OpenFold3), or in the MSA
             transition of the extra-MSA stack (OpenFold).
@@ -56,6 +58,7 @@ class Profile:
     starting_mask: Literal["ik", "ki"] = "ik"
     opm_norm: Literal["sum and bias", "sum"] = "sum and bias"
     opm_proj_bias: bool = True
+    msa_attn_bias: bool = True
     transition: Literal["relu", "gelu", "swiglu"] = "relu"
     mask_transition: Literal["none", "all", "extra_msa"] = "none"
     triangle_attn_bias: bool = True
@@ -102,6 +105,10 @@ PROFILES: dict[str, Profile] = {
         _AF3,
         _OPENFOLD3,
         replace(_OPENFOLD3, name="openfold3_transposed", ending_bias="ik"),
+        Profile(
+            "openfold3_evoformer", ending_bias="ik", opm_proj_bias=False, msa_attn_bias=False, mask_transition="all",
+            triangle_attn_bias=False, triangle_mul_bias=False,
+        ),
         replace(
             _AF3, name="boltz", opm_first=False, ending_bias="ki", starting_mask="ik", opm_norm="sum", pwa_mask="pair",
             dropout_row="columns and channels", dropout_column="rows and channels", residues="boltz", deletions="pi/2 atan(d/3)",
@@ -121,7 +128,23 @@ PROFILES: dict[str, Profile] = {
     )
 }  # fmt: skip
 """The profiles of published systems. OpenFold3 transposed the bias of the ending node between its versions: "openfold3" is the form before
-(ki), "openfold3_transposed" that of 0.5.0 (ik)."""
+(ki), "openfold3_transposed" that of 0.5.0 (ik), and "openfold3_evoformer" that of the Evoformer of AlphaFold 2's kind in its package."""
+
+
+class WithProfile:
+    """A config that holds a profile, of which its modules heed some switches."""
+
+    SWITCHES: ClassVar[tuple[str, ...]]
+    """Those that decide what the modules compute from given inputs, training aside."""
+
+    def numerics(self, profile: Profile) -> dict[str, Any]:
+        """What modules of this config make of `profile`."""
+        return {name: getattr(profile, name) for name in self.SWITCHES}
+
+    def differences(self, a: Profile, b: Profile) -> list[str]:
+        """The switches by which modules of this config would compute otherwise with profile `a` than with `b`."""
+        of_b = self.numerics(b)
+        return [name for name, value in self.numerics(a).items() if value != of_b[name]]
 
 
 def profile(name: str) -> Profile:

@@ -1,15 +1,15 @@
 """Configs of the stacks, and the published ones by name."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, ClassVar, Literal
 
 from evoattn.config.checks import PairAs, PairMode, check_bins, check_heads, check_pair_as, check_sizes
-from evoattn.config.profiles import PROFILES, Profile
+from evoattn.config.profiles import PROFILES, Profile, WithProfile
 from evoattn.errors import ConfigError
 
 
 @dataclass(frozen=True, kw_only=True)
-class PairConfig:
+class PairConfig(WithProfile):
     """The updates of the pair representation that every stack has: triangle multiplication, triangle attention, transition.
 
     Attributes:
@@ -37,6 +37,10 @@ class PairConfig:
     pair_mode: PairMode = "relative"
     profile: Profile = PROFILES["alphafold2"]
 
+    SWITCHES: ClassVar[tuple[str, ...]] = (
+        "ending_bias", "starting_mask", "transition", "mask_transition", "triangle_attn_bias", "triangle_mul_bias", "triangle_mul_scale",
+    )  # fmt: skip
+
     def __post_init__(self) -> None:
         check_sizes(self, "n_blocks", least=0)
         check_sizes(self, "c_z", "c_hidden_mul", "pair_transition_n")
@@ -45,6 +49,10 @@ class PairConfig:
         check_pair_as(type(self).__name__, self.triangle_pair_as, self.pair_mode, "triangle_pair_as")
         if not isinstance(self.profile, Profile):
             raise ConfigError(f"{type(self).__name__}: profile is {self.profile!r}; give a Profile, e.g. profile('alphafold2').")
+
+    def numerics(self, profile: Profile) -> dict[str, Any]:
+        found = super().numerics(profile)
+        return found if profile.mask_transition == "all" else found | {"mask_transition": "none"}
 
     def check_attention(self, width: str, head_width: str, *heads: str) -> None:
         """Raise ConfigError unless these fields, numbers of heads, share out the field `width`, or the width of a head is given."""
@@ -87,6 +95,8 @@ class EvoformerConfig(PairConfig):
     msa_column: Literal["attention", "global"] = "attention"
     msa_pair_as: tuple[PairAs, ...] = ("bias",)
 
+    SWITCHES: ClassVar[tuple[str, ...]] = (*PairConfig.SWITCHES, "msa_op", "opm_first", "opm_norm", "opm_proj_bias", "msa_attn_bias")
+
     def __post_init__(self) -> None:
         super().__post_init__()
         owner = type(self).__name__
@@ -98,6 +108,10 @@ class EvoformerConfig(PairConfig):
         if self.msa_column not in ("attention", "global"):
             raise ConfigError(f"{owner}: msa_column is {self.msa_column!r}; allowed are 'attention' and 'global'.")
         check_pair_as(owner, self.msa_pair_as, self.pair_mode, "msa_pair_as")
+
+    def numerics(self, profile: Profile) -> dict[str, Any]:
+        found = super().numerics(profile)
+        return found | {"mask_transition": profile.mask_transition} if self.msa_column == "global" else found  # an extra-MSA stack
 
     @classmethod
     def extra_msa(cls) -> "EvoformerConfig":
@@ -124,6 +138,8 @@ class PairformerConfig(PairConfig):
     single_post_norm: bool = False
     single_pair_as: tuple[PairAs, ...] = ("bias",)
     profile: Profile = PROFILES["alphafold3"]
+
+    SWITCHES: ClassVar[tuple[str, ...]] = (*PairConfig.SWITCHES, "single_q_bias", "single_bias")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -155,6 +171,10 @@ class MSAModuleConfig(PairConfig):
     c_msa_feat: int | None = None
     c_single_inputs: int | None = None
     profile: Profile = PROFILES["alphafold3"]
+
+    SWITCHES: ClassVar[tuple[str, ...]] = (
+        *PairConfig.SWITCHES, "msa_op", "opm_first", "opm_norm", "opm_proj_bias", "pwa_mask", "last_msa_update", "share_msa_weights",
+    )  # fmt: skip
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -213,6 +233,8 @@ class ESMFoldConfig(PairConfig):
     recycle_max: float = 21.375
     profile: Profile = PROFILES["esmfold"]
 
+    SWITCHES: ClassVar[tuple[str, ...]] = (*PairConfig.SWITCHES, "single_q_bias", "single_bias")
+
     def __post_init__(self) -> None:
         super().__post_init__()
         check_sizes(self, "c_s", "single_transition_n")
@@ -225,7 +247,7 @@ class ESMFoldConfig(PairConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
-class MSATransformerConfig:
+class MSATransformerConfig(WithProfile):
     """The MSA Transformer (Rao et al. 2021; defaults are those of esm_msa1b_t12_100M_UR50S).
 
     Attributes:
@@ -246,6 +268,8 @@ class MSATransformerConfig:
     max_positions: int = 1024
     c_row_position: int = 768
     profile: Profile = PROFILES["msa_transformer"]
+
+    SWITCHES: ClassVar[tuple[str, ...]] = ("msa_op", "transition")
 
     def __post_init__(self) -> None:
         check_sizes(self, "n_blocks", least=0)

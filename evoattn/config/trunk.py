@@ -1,7 +1,7 @@
 """Configs of whole trunks, and the published ones by name."""
 
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from evoattn.config.checks import check_bins, check_sizes
 from evoattn.config.profiles import PROFILES, Profile
@@ -32,6 +32,8 @@ class TemplateConfig(PairConfig):
     bins: int = 39
     bin_min: float = 3.25
     bin_max: float = 50.75
+
+    SWITCHES: ClassVar[tuple[str, ...]] = (*PairConfig.SWITCHES, "template_mul_first")
 
     def __post_init__(self) -> None:
         super().__post_init__()

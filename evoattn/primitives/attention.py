@@ -174,10 +174,11 @@ class GatedAttention(MultiHeadAttention):
 class GlobalGatedAttention(Executable):
     """One query for the whole length, the mean of its inputs; one key and value head; a gate per position.
 
-    AlphaFold 2 supplement, algorithm 19: cost linear in the length. Where everything is masked the query is 0.
+    AlphaFold 2 supplement, algorithm 19: cost linear in the length. Where everything is masked the query is 0. Without `bias`, gate and
+    output have none.
     """
 
-    def __init__(self, c: int, heads: int, *, d_head: int | None = None) -> None:
+    def __init__(self, c: int, heads: int, *, d_head: int | None = None, bias: bool = True) -> None:
         super().__init__()
         if d_head is None:
             check_heads("GlobalGatedAttention", "c", c, "heads", heads)
@@ -186,8 +187,8 @@ class GlobalGatedAttention(Executable):
         self.q = linear(c, heads * d_head, bias=False, init="glorot")
         self.k = linear(c, d_head, bias=False, init="glorot")
         self.v = linear(c, d_head, bias=False, init="glorot")
-        self.gate = linear(c, heads * d_head, init="gating")
-        self.out = linear(heads * d_head, c, init="final")
+        self.gate = linear(c, heads * d_head, bias=bias, init="gating")
+        self.out = linear(heads * d_head, c, bias=bias, init="final")
         self.look: Look | None = None
 
     def forward(self, x: Float[Tensor, "*batch l c"], mask: Bool[Tensor, "*batch l"] | None = None) -> Float[Tensor, "*batch l c"]:
