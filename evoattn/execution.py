@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from evoattn.errors import ConfigError
 from evoattn.ops import ATTENTION, Backend
 from evoattn.ops.tiles import spans
+from evoattn.units import parse_bytes
 
 SLICE = 2**25  # bytes of temporaries of one slice of an update in place: 32 MiB
 
@@ -28,10 +29,12 @@ class Execution:
         backend: of every :func:`evoattn.attention` call: ``"auto"``, a name, or a :class:`evoattn.Backend` of your own. Attention that
             takes pair features as keys or values is an op of its own, which follows ``"reference"`` and otherwise streams.
         checkpoint: a stack recomputes each of its blocks in the backward pass, keeping only their inputs. Gradients stay the same.
-
         dtype: ``"bf16"``: the matrix products and attentions of all blocks run in bfloat16, with parameters, the representations, norms,
             softmax and sums as they are (float32): about three times faster on a CPU or GPU that has such products, at 8 bits of mantissa.
             None: everything in the dtype it has.
+        memory_budget: bytes, or text such as ``"8GiB"``, that a stack may take without gradients, the representations it updates included,
+            parameters and inputs not: it works in slices that fit, or refuses before it computes. None: in slices that are fast.
+            For training, :func:`evoattn.memory.plan` says what fits.
 
     Raises:
         BackendError: there is no backend of that name. ConfigError: a setting is of another kind.
@@ -40,6 +43,7 @@ class Execution:
     backend: str | Backend = "auto"
     checkpoint: bool = False
     dtype: Literal["bf16"] | None = None
+    memory_budget: int | str | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.backend, str | Backend):
@@ -53,6 +57,13 @@ class Execution:
             )
         if isinstance(self.backend, str) and self.backend != "auto":
             ATTENTION.get(self.backend)
+
+        _ = self.budget  # refuses what is no size
+
+    @property
+    def budget(self) -> int | None:
+        """The memory budget in bytes."""
+        return None if self.memory_budget is None else parse_bytes(self.memory_budget)
 
     def products(self, device: str) -> AbstractContextManager[Any]:
         """Within it, matrix products on a device of that type take the dtype asked for."""

@@ -16,7 +16,7 @@ PACKAGE = Path(__file__).resolve().parents[1] / "evoattn"
 
 # From the bottom up. A module may import from its own row and the rows above it here, never from one below.
 LAYERS = [
-    ["errors", "files", "shapes"],
+    ["errors", "files", "shapes", "units"],
     ["ops"],
     ["execution", "config"],
     ["primitives"],

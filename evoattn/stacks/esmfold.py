@@ -9,7 +9,6 @@ from torch import Tensor, nn
 from evoattn.blocks import AttentionPairBias, SequenceToPair
 from evoattn.config import ESMFoldConfig
 from evoattn.errors import ShapeError
-from evoattn.execution import update
 from evoattn.ops import hide_nonfinite
 from evoattn.primitives import Transition
 from evoattn.shapes import check_features
@@ -46,8 +45,8 @@ class ESMFoldBlock(PairUpdates):
     ) -> tuple[Float[Tensor, "*batch n c_s"], Float[Tensor, "*batch n n c_z"]]:
         """The updated (s, z); masks are True where there is something. s, which is small, is never updated in place."""
         check_single_inputs("ESMFoldBlock", self.config.c_s, self.config.c_z, s, z, mask, pair_mask)
-        s = update(s, self.single_attn, z, mask, pair_mask)
-        s = update(s, self.single_transition, mask)
+        s = self.update_whole(s, self.single_attn, z, mask, pair_mask)
+        s = self.update_whole(s, self.single_transition, mask)
         z = self.update(z, self.sequence_to_pair, s, mask)
         return s, self.update_pair(z, pair_mask)
 

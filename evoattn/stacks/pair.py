@@ -19,6 +19,9 @@ class PairUpdates(Block):
     update: Update = staticmethod(update)
     """How an update is made; a stack that runs in place puts :func:`evoattn.execution.update_` here meanwhile."""
 
+    update_whole: Update = staticmethod(update)
+    """The same for what is small, and never updated in place."""
+
     def __init__(self, config: PairConfig) -> None:
         super().__init__()
         c, p = config, config.profile

@@ -5,7 +5,6 @@ from torch import Tensor, nn
 
 from evoattn.blocks import AttentionPairBias
 from evoattn.config import PairformerConfig
-from evoattn.execution import update
 from evoattn.primitives import Transition
 from evoattn.stacks.blocks import BlockStack
 from evoattn.stacks.checks import check_single_inputs
@@ -40,8 +39,8 @@ class PairformerBlock(PairUpdates):
         """The updated (s, z); masks are True where there is something. s, which is small, is never updated in place."""
         check_single_inputs("PairformerBlock", self.config.c_s, self.config.c_z, s, z, mask, pair_mask)
         z = self.update_pair(z, pair_mask)
-        s = update(s, self.single_attn, z, mask, pair_mask)
-        s = update(s, self.single_transition, mask)
+        s = self.update_whole(s, self.single_attn, z, mask, pair_mask)
+        s = self.update_whole(s, self.single_transition, mask)
         return s if self.single_post_norm is None else self.single_post_norm(s), z
 
 

@@ -7,8 +7,9 @@ import torch
 from torch import Tensor
 
 import evoattn.stacks.blocks as stack_blocks
-from evoattn import EvoformerConfig, EvoformerStack, EvoformerTrunk, ExtraMSAStack, capture_attention, preset
+from evoattn import EvoformerConfig, EvoformerStack, EvoformerTrunk, ExtraMSAStack, capture_attention, preset, set_execution
 from evoattn.config import profile
+from evoattn.errors import MemoryLimitError
 from evoattn.execution import SlicedBlock, update_
 from evoattn.primitives import redraw_
 from evoattn.stacks import EvoformerBlock
@@ -150,3 +151,40 @@ def test_the_trunk_leaves_its_features_and_what_is_recycled_alone() -> None:
     assert all(torch.equal(features[name], copy) for name, copy in copies.items())
     torch.testing.assert_close(in_place.pair, recorded.pair)
     torch.testing.assert_close(in_place.msa, recorded.msa)
+
+
+def test_a_budget_shortens_slices_and_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From the floor up: the slices asked for fit, and the numbers stay."""
+    stack, given = stack_of("alphafold2"), inputs(2)
+    with torch.no_grad():
+        expected = stack(*given)
+    costs = stack.update_costs(*given[:2])
+    floor = max(cost.floor for cost in costs)
+    asked: list[int] = []
+
+    def update(x: Tensor, block: SlicedBlock, *more: Any, memory: int) -> Tensor:
+        asked.append(max(1, memory // block.slice_bytes(x)))
+        return update_(x, block, *more, memory=memory)
+
+    monkeypatch.setattr(stack_blocks, "update_", update)
+    for budget in (floor, floor + 5000, 2**30):
+        asked.clear()
+        set_execution(stack, memory_budget=budget)
+        for got, wanted in zip(stack.run_(given[0].clone(), given[1].clone(), *given[2:]), expected, strict=True):
+            torch.testing.assert_close(got, wanted, rtol=1e-12, atol=1e-12)
+        assert all(cost.peak(budget) <= budget for cost in costs)
+        got_lengths = [min(length, cost.length) for length, cost in zip(asked, costs, strict=True)]
+        assert got_lengths == [cost.slice_length(budget) for cost in costs]
+    assert max(asked) > N_RES  # whole in the end
+    with torch.no_grad():
+        assert all(torch.equal(x, y) for x, y in zip(stack(*given), stack.run_(*(x.clone() for x in given[:2]), *given[2:]), strict=True))
+
+
+def test_a_budget_below_the_floor_is_refused_untouched() -> None:
+    stack, (m, z, *masks) = stack_of("alphafold2"), inputs()
+    floor = max(cost.floor for cost in stack.update_costs(m, z))
+    before = m.clone(), z.clone()
+    set_execution(stack, memory_budget=floor - 1)
+    with pytest.raises(MemoryLimitError, match=r"EvoformerStack: a memory budget of 1 MiB is too little .* the least is 1 MiB"):
+        stack.run_(m, z, *masks)
+    assert torch.equal(m, before[0]) and torch.equal(z, before[1])
