@@ -1,6 +1,5 @@
 """The Evoformer blocks of an existing model, replaced by evoattn's: weights carried over, same call, same numbers."""
 
-from dataclasses import replace
 from time import perf_counter
 from typing import Any
 
@@ -9,28 +8,17 @@ from torch import Tensor, nn
 
 from evoattn import EvoformerBlock, EvoformerConfig, load_weights, profile
 from evoattn.primitives import redraw_
-from evoattn.weights.openfold import BLOCK
 
 INSTALL = "pip install --no-deps openfold3==0.5.0; pip install scipy gemmi packaging ml_collections biotite"
-# OpenFold3's package has AlphaFold 2's Evoformer, but some names and numerics in it are no longer OpenFold's.
-RENAMED = {"transition_mlp.layers.0.0": "linear_1", "transition_mlp.linear_out": "linear_2", "start.linear_z": "start.linear",
-           "end.linear_z": "end.linear"}  # fmt: skip
-NUMERICS = replace(profile("openfold"), ending_bias="ik", opm_proj_bias=False, triangle_attn_bias=False, triangle_mul_bias=False,
-                   mask_transition="all")  # fmt: skip
 
 
 class DropIn(nn.Module):
-    """Our block, called as theirs is. For a block of OpenFold itself, the profile in the config is OpenFold's."""
+    """Our block, called as theirs is. `arrays` is the state dict of theirs, whose family its names tell."""
 
-    def __init__(self, arrays: dict[str, Tensor], config: EvoformerConfig) -> None:
+    def __init__(self, arrays: dict[str, Tensor], config: EvoformerConfig, version: str | None = None) -> None:
         super().__init__()
         self.block = EvoformerBlock(config)
-        for theirs, openfold in RENAMED.items():
-            arrays = {name.replace(theirs, openfold): array for name, array in arrays.items()}
-        for layer in (f"{place}.mha.linear_{each}" for place in ("msa_att_row", "msa_att_col._msa_att") for each in "go"):
-            arrays.setdefault(f"{layer}.bias", torch.zeros(len(arrays[f"{layer}.weight"])))  # a bias that is left out is a bias of 0
-        for ours, theirs in BLOCK.items():  # one by one: for the whole block, load_weights would insist on OpenFold's numerics
-            load_weights(self.block.get_submodule(ours), arrays, family="openfold", scope=theirs)
+        load_weights(self.block, arrays, version=version)
 
     def forward(self, m: Tensor, z: Tensor, msa_mask: Tensor, pair_mask: Tensor, *, _mask_trans: bool = True, **how: Any) -> Any:
         """`how` is about their kernels and chunks; for ours there is evoattn.set_execution."""
@@ -60,7 +48,8 @@ def main() -> None:
         return model(*inputs), perf_counter() - start
 
     expected, before = run()
-    model.blocks = nn.ModuleList(DropIn(block.state_dict(), EvoformerConfig(profile=NUMERICS)).eval() for block in model.blocks)
+    config = EvoformerConfig(profile=profile("openfold3_evoformer"))
+    model.blocks = nn.ModuleList(DropIn(block.state_dict(), config).eval() for block in model.blocks)
     got, after = run()
     difference = max((ours - theirs).abs().max().item() for ours, theirs in zip(got, expected, strict=True))
     print(f"largest difference {difference:.1e}; theirs {before:.2f} s, ours {after:.2f} s")

@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 
 ROOT = Path(__file__).resolve().parents[1]
+GOLDEN = ROOT / "tests" / "golden"
 SHARED = ROOT.parent / "shared" / "golden"
 RECORDS = ROOT / "build" / "parity.jsonl"
 PAGE = ROOT / "docs" / "parity.md"
@@ -123,7 +124,9 @@ def main() -> int:
         done = subprocess.run([sys.executable, "-m", "pytest", "-q", *TESTS], cwd=ROOT, check=False)
         if done.returncode:
             return done.returncode
-    files = {path.stem: contents(path) for path in sorted(SHARED.glob("*.npz")) if path.stem != PARAMETERS_ONLY}
+    own = [path for path in GOLDEN.glob("*.npz") if not (SHARED / path.name).exists()]
+    paths = sorted([*SHARED.glob("*.npz"), *own], key=lambda path: path.stem)
+    files = {path.stem: contents(path) for path in paths if path.stem != PARAMETERS_ONLY}
     largest = errors(RECORDS.read_text().splitlines() if RECORDS.exists() else [])
     temporary = PAGE.with_suffix(f".{os.getpid()}.new")
     temporary.write_text(page(files, largest))

@@ -60,14 +60,14 @@ def test_says_how_to_install_what_is_absent(name: str, module: str, monkeypatch:
         runpy.run_path(str(ROOT / "examples" / name), run_name="__main__")
 
 
-def drop_in(example: str, file: dict[str, Any], config: EvoformerConfig | PairformerConfig) -> nn.Module:
+def drop_in(example: str, file: dict[str, Any], config: EvoformerConfig | PairformerConfig, **which: str) -> nn.Module:
     """The example's replacement, from recorded parameters."""
     arrays = {name.removeprefix("param/"): torch.from_numpy(array) for name, array in file.items() if name.startswith("param/")}
-    return runpy.run_path(str(ROOT / "examples" / example))["DropIn"](arrays, config).eval()
+    return runpy.run_path(str(ROOT / "examples" / example))["DropIn"](arrays, config, **which).eval()
 
 
 def test_drop_in_openfold_gives_the_recorded_numbers() -> None:
-    """Of a block of OpenFold itself, whose transitions are not masked."""
+    """Of a block of OpenFold itself, whose transitions are not masked; of such a block, names do not tell the monomer's from multimer's."""
     file = golden("openfold_evoformer_block")
     k = json.loads(str(file["meta_json"]))["kwargs"]
     config = EvoformerConfig(
@@ -76,7 +76,7 @@ def test_drop_in_openfold_gives_the_recorded_numbers() -> None:
         c_hidden_mul=k["c_hidden_mul"], c_hidden_opm=k["c_hidden_opm"], msa_transition_n=k["transition_n"],
         pair_transition_n=k["transition_n"], profile=profile("openfold"),
     )  # fmt: skip
-    block = drop_in("drop_in_openfold.py", file, config)
+    block = drop_in("drop_in_openfold.py", file, config, version="monomer")
     inputs = [torch.from_numpy(file[name]) for name in ("in/m", "in/z", "rand/msa_mask", "rand/pair_mask")]
     for name, got in zip(("msa", "pair"), block(*inputs, chunk_size=4, _mask_trans=False), strict=True):
         assert_golden(name, got, file[f"rand/out/{name}"])

@@ -233,7 +233,9 @@ class ESMFoldConfig(PairConfig):
     recycle_max: float = 21.375
     profile: Profile = PROFILES["esmfold"]
 
-    SWITCHES: ClassVar[tuple[str, ...]] = (*PairConfig.SWITCHES, "single_q_bias", "single_bias")
+    SWITCHES: ClassVar[tuple[str, ...]] = (  # its pair mask, made of that of the residues, is symmetric
+        *(each for each in PairConfig.SWITCHES if each != "starting_mask"), "single_q_bias", "single_bias",
+    )  # fmt: skip
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -32,9 +32,11 @@ class EvoformerBlock(PairUpdates):
         extra = c.msa_column == "global"
         masked = p.mask_transition == "all" or (p.mask_transition == "extra_msa" and extra)
         self.config = config
-        attention = {"d_head": c.c_head_msa, "bias": p.msa_attn_bias}
-        self.msa_row = MSARowAttention(c.c_m, c.c_z, c.n_head_msa_row, pair_as=c.msa_pair_as, pair_mode=c.pair_mode, **attention)
-        self.msa_column = (MSAGlobalColumnAttention if extra else MSAColumnAttention)(c.c_m, c.n_head_msa_column, **attention)
+        self.msa_row = MSARowAttention(
+            c.c_m, c.c_z, c.n_head_msa_row, d_head=c.c_head_msa, bias=p.msa_attn_bias, pair_as=c.msa_pair_as, pair_mode=c.pair_mode
+        )
+        column = MSAGlobalColumnAttention if extra else MSAColumnAttention
+        self.msa_column = column(c.c_m, c.n_head_msa_column, d_head=c.c_head_msa, bias=p.msa_attn_bias)
         self.msa_transition = MSATransition(c.c_m, c.msa_transition_n, p.transition, zero_masked=masked)
         self.outer_product = OuterProductMean(c.c_m, c.c_z, c.c_hidden_opm, norm=p.opm_norm, proj_bias=p.opm_proj_bias)
         self.drop_msa = SharedDropout(c.dropout_msa, over=p.dropout_row)

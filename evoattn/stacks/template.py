@@ -81,7 +81,7 @@ class TemplatePairBlock(PairUpdates):
 
     def __init__(self, config: TemplateConfig) -> None:
         super().__init__(config)
-        self.mul_first = config.profile.template_mul_first
+        self.config, self.mul_first = config, config.profile.template_mul_first
 
     def forward(
         self, z: Float[Tensor, "*batch n n c_z"], pair_mask: Bool[Tensor, "*batch n n"] | None = None
@@ -120,7 +120,7 @@ class TemplatePairStack(Executable):
         self._check(z, pair_mask)
         z = hide_nonfinite(z, pair_mask)
         for block in self.blocks:
-            z = checkpoint(block, z, pair_mask, use_reentrant=False) if self.execution.checkpoint else block(z, pair_mask)
+            z = checkpoint(block, z, pair_mask, use_reentrant=False) if self.execution.recomputes_blocks else block(z, pair_mask)
         return z
 
     @torch.no_grad()

@@ -8,6 +8,7 @@ from typing import Any
 from torch import nn
 
 from evoattn.config import PROFILES, Profile
+from evoattn.config.profiles import WithProfile
 from evoattn.errors import WeightsError
 from evoattn.weights.account import shown
 from evoattn.weights.families import FAMILIES, family_named
@@ -70,10 +71,8 @@ def decide(source: Source, model: nn.Module | None, family: str | None, version:
     answers = identify(source) if family is None else _of_family(source, family_named(family))
     if version is not None:
         answers = _of_version(source, answers, version)
-    fitting = {(answer.family, answer.profile.name): answer for answer in answers}
-    switches = {name for answer in fitting.values() for name in answer.profile.differences(answers[0].profile)}
-    matter = switches and (model is None or any(True for _ in _profiles(model)))  # a block by itself has no switches that are compared
-    if matter or len({answer.family for answer in answers}) > 1:
+    switches = {name for answer in answers for name in _differing(model, answers[0].profile, answer.profile)}
+    if switches or len({answer.family for answer in answers}) > 1:
         choices = "; ".join(f"family={answer.family!r}, version={answer.version!r}" for answer in answers)
         differ = f" They differ in {', '.join(sorted(switches))}, and the wrong one loads without a sign." if switches else ""
         raise WeightsError(f"the names in {source.name} do not tell which of these it is: {choices}.{differ} Say which.")
@@ -83,15 +82,16 @@ def decide(source: Source, model: nn.Module | None, family: str | None, version:
 
 
 def check_profile(model: nn.Module, identity: Identity) -> None:
-    """Compare the switches of every stack of the model with those of the family. Blocks by themselves have no profile to compare.
+    """Compare the numerics of every module of the model that has a config with those of the family. Sub-blocks have none to compare.
 
     Raises:
         WeightsError: they differ; the message names the switches.
     """
-    for name, profile in _profiles(model):
-        if wrong := profile.differences(identity.profile):
+    for name, config in _configs(model):
+        if wrong := config.differences(config.profile, identity.profile):
             title = FAMILIES[identity.family].title
-            told = "; ".join(f"{each} is {getattr(profile, each)!r} and must be {getattr(identity.profile, each)!r}" for each in wrong)
+            own, right = config.profile, identity.profile
+            told = "; ".join(f"{each} is {getattr(own, each)!r} and must be {getattr(right, each)!r}" for each in wrong)
             raise WeightsError(
                 f"the parameters are of {title} ({identity.version}), which computes otherwise than this {type(model).__name__} does: "
                 f"{f'in {name}, ' if name else ''}{told}. Nothing was loaded, though shapes may fit. "
@@ -99,12 +99,19 @@ def check_profile(model: nn.Module, identity: Identity) -> None:
             )
 
 
-def _profiles(model: nn.Module) -> Iterator[tuple[str, Profile]]:
-    """Every profile in the configs of a model and its modules, with the name of the module."""
+def _differing(model: nn.Module | None, a: Profile, b: Profile) -> set[str]:
+    """The switches in which two profiles differ, as far as the model heeds them; all of them for one that is still to be built."""
+    if model is None:
+        return set(a.differences(b))
+    return {name for _, config in _configs(model) for name in config.differences(a, b)}
+
+
+def _configs(model: nn.Module) -> Iterator[tuple[str, Any]]:
+    """Every config with a profile of a model and its modules, with the name of the module."""
     for name, module in model.named_modules():
-        profile = getattr(getattr(module, "config", None), "profile", None)
-        if isinstance(profile, Profile):
-            yield name, profile
+        config = getattr(module, "config", None)
+        if isinstance(config, WithProfile):
+            yield name, config
 
 
 def _of_family(source: Source, family: Family) -> list[Identity]:

@@ -121,8 +121,8 @@ def claims(module: nn.Module, scope: str) -> tuple[str, ...]:
 
 def recognise(shapes: Shapes) -> list[str]:
     """Multimer is told by its embedding: of templates, or the 73 channels of its relative positions. A stack says nothing of it."""
-    if not any("msa_att_row.mha.linear_q." in name for name in shapes):
-        return []
+    if not any("msa_att_row.mha.linear_q." in name for name in shapes) or any("tri_att_start.linear_z." in name for name in shapes):
+        return []  # or OpenFold3's
     width = next((shape[-1] for name, shape in shapes.items() if name.endswith("input_embedder.linear_relpos.weight")), None)
     if width == 73 or any("template_pair_embedder.dgram_linear." in name for name in shapes):
         return ["multimer"]

@@ -1,7 +1,7 @@
 """OpenFold3's parameter names: which tensor of a checkpoint belongs to which parameter of ours.
 
 The bias of the ending node was transposed between its versions, without a sign in the names: a checkpoint has to be loaded as the version
-that it was trained with.
+that it was trained with. Its package also has AlphaFold 2's Evoformer, whose blocks are close to OpenFold's, but not the same: "evoformer".
 """
 
 from collections.abc import Collection
@@ -10,13 +10,16 @@ from torch import nn
 
 from evoattn.blocks import (
     AttentionPairBias,
+    MSAColumnAttention,
+    MSARowAttention,
     OuterProductMean,
     PairWeightedAveraging,
     TriangleAttention,
     TriangleMultiplication,
 )
 from evoattn.primitives import Transition
-from evoattn.stacks import MSAModule, MSAModuleBlock, PairformerBlock, PairformerStack
+from evoattn.stacks import EvoformerBlock, EvoformerStack, MSAModule, MSAModuleBlock, PairformerBlock, PairformerStack
+from evoattn.weights import openfold
 from evoattn.weights.family import Family, Shapes
 from evoattn.weights.protenix import ATTENTION, PAIR, TRIANGLE_MULTIPLICATION
 from evoattn.weights.state_dict import StateDictNames, layer_rules
@@ -43,13 +46,27 @@ NAMES = StateDictNames(
         },
         PairformerStack: {"blocks": "blocks.{}"},
         MSAModule: {"blocks": "blocks.{}"},
+        MSARowAttention: {"norm": "layer_norm_m", "pair_norm": "layer_norm_z", "pair_bias": "linear_z", **MHA},
+        MSAColumnAttention: {"norm": "_msa_att.layer_norm_m", **{ours: f"_msa_att.{theirs}" for ours, theirs in MHA.items()}},
+        EvoformerBlock: openfold.BLOCK,
+        EvoformerStack: {"blocks": "blocks.{}", "single": "linear"},
     },
 )  # fmt: skip
+
+EVOFORMER = StateDictNames(
+    NAMES.title,
+    {**NAMES.names, Transition: {"norm": "layer_norm", "up": "transition_mlp.layers.0.0", "down": "transition_mlp.linear_out"}},
+)
+
+
+def is_evoformer(available: Collection[str]) -> bool:
+    """Told by its transitions, which no other block of the field calls so."""
+    return any("transition_mlp." in name for name in available)
 
 
 def table(module: nn.Module, scope: str, available: Collection[str]) -> list[Rule]:
     """The embedding of the MSA stands beside the module, as ``msa_module_embedder``."""
-    rules = NAMES.table(module, scope)
+    rules = (EVOFORMER if is_evoformer(available) else NAMES).table(module, scope)
     if isinstance(module, MSAModule) and hasattr(module, "msa_feat"):
         rules += layer_rules(module.msa_feat, "msa_feat", [f"{scope}_embedder.linear_m"])
         rules += layer_rules(module.single_inputs, "single_inputs", [f"{scope}_embedder.linear_s_input"])
@@ -58,6 +75,8 @@ def table(module: nn.Module, scope: str, available: Collection[str]) -> list[Rul
 
 def recognise(shapes: Shapes) -> list[str]:
     """Both versions: names cannot tell them apart. AlphaFold 2's row attention in OpenFold is ``msa_att_row`` too, with ``mha`` in it."""
+    if is_evoformer(shapes):
+        return ["evoformer"]
     ours = ("attn_pair_bias.linear_z.", "msa_att_row.linear_v.")
     return ["bias_ki", "bias_ik"] if any(part in name for name in shapes for part in ours) else []
 
@@ -65,7 +84,7 @@ def recognise(shapes: Shapes) -> list[str]:
 FAMILY = Family(
     name="openfold3",
     title="OpenFold3",
-    versions={"bias_ki": "openfold3", "bias_ik": "openfold3_transposed"},
+    versions={"bias_ki": "openfold3", "bias_ik": "openfold3_transposed", "evoformer": "openfold3_evoformer"},
     table=table,
     recognise=recognise,
     scopes={PairformerStack: "pairformer_stack", MSAModule: "msa_module"},

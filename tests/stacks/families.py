@@ -94,6 +94,9 @@ AF3_SINGLE = {**AF3_PAIR, "c_s": 40, "n_head_single": 4, "single_transition_n": 
 AF3_MSA = {**AF3_PAIR, "c_m": 24, "n_head_msa": 3, "c_hidden_opm": 10, "msa_transition_n": 3}
 BOLTZ_SINGLE = {**BOLTZ_PAIR, "c_s": 40, "n_head_single": 4}
 BOLTZ_MSA = {**BOLTZ_PAIR, "c_m": 32, "n_head_msa": 4, "c_head_msa": 6, "c_hidden_opm": 10}
+OPENFOLD3_SINGLE = {
+    **PAIR_HEADS, "c_z": 24, "pair_transition_n": 2, "c_s": 40, "n_head_single": 3, "c_head_single": 8, "single_transition_n": 2,
+}  # fmt: skip
 
 REFERENCES = {
     "af3_pairformer_block": Reference(
@@ -126,9 +129,11 @@ REFERENCES = {
         (None, "pair_mask"), names_in(protenix.NAMES, MSAModuleBlock), OPM_FIRST,
     ),
     "openfold3_pairformer_block": Reference(
-        "openfold3", "openfold3_transposed",
-        {**PAIR_HEADS, "c_z": 24, "pair_transition_n": 2, "c_s": 40, "n_head_single": 3, "c_head_single": 8, "single_transition_n": 2},
-        "s", ("single_mask", "pair_mask"), names_in(openfold3.NAMES, PairformerBlock), version="bias_ik",
+        "openfold3", "openfold3_transposed", OPENFOLD3_SINGLE, "s", ("single_mask", "pair_mask"),
+        names_in(openfold3.NAMES, PairformerBlock), version="bias_ik",
+    ),
+    "openfold3_pairformer_block_0.4.5": Reference(
+        "openfold3", "openfold3", OPENFOLD3_SINGLE, "s", ("single_mask", "pair_mask"), {}, version="bias_ki",
     ),
     "openfold3_msa_module_block": Reference(
         "openfold3", "openfold3_transposed",

@@ -211,7 +211,6 @@ def test_wrong_blocks_are_rejected(mutant: str) -> None:
         ({"triangle_attn_bias": False}, "triangle_attn_bias is False"),
         ({"triangle_mul_bias": False}, "triangle_mul_bias is False"),
         ({"ending_bias": "ik"}, "ending_bias is 'ik' and must be 'ki'"),
-        ({"dropout_mul_in": "row"}, "dropout_mul_in is 'row' and must be 'column'"),
     ],
 )
 def test_another_profile_is_refused(switches: dict, words: str) -> None:

@@ -1,4 +1,4 @@
-"""OpenFold's blocks and stack against numbers from running them: outputs, sub-blocks, gradients of inputs and of parameters."""
+"""OpenFold's blocks and stack, and OpenFold3's block of their kind, against numbers from running them: outputs, sub-blocks, gradients."""
 
 import json
 from collections.abc import Sequence
@@ -12,15 +12,17 @@ from torch import Tensor, nn
 
 from evoattn import EvoformerBlock, EvoformerConfig, EvoformerStack, WeightsError, load_weights, profile
 from evoattn.primitives import attention as attention_modules
+from evoattn.weights import FAMILIES
 from evoattn.weights.openfold import BLOCK
 from tests.helpers import Read, assert_golden, assert_golden_gradient
 from tests.parity import record
 
 Arrays = dict[str, np.ndarray]
-BLOCK_FILE, FUSED, STACK, EXTRA = (
+BLOCK_FILE, FUSED, STACK, EXTRA, OPENFOLD3 = (
     "openfold_evoformer_block", "openfold_evoformer_block_opmfirst_fused", "openfold_evoformer_stack2", "openfold_extra_msa_block",
+    "openfold3_evoformer_block",
 )  # fmt: skip
-FILES = (BLOCK_FILE, FUSED, STACK, EXTRA)
+FILES = (BLOCK_FILE, FUSED, STACK, EXTRA, OPENFOLD3)
 CASES = [(name, case) for name in FILES for case in ("ones", "rand", "pad") if case != "ones" or name in (BLOCK_FILE, EXTRA)]
 OUTPUTS = ("msa", "pair", "single")
 MSA_BLOCKS = ("msa_row", "msa_column", "msa_transition")
@@ -31,23 +33,30 @@ def build(file: Arrays, **changes: Any) -> nn.Module:
     """The block or stack of a file; `changes` are switches of its profile."""
     meta = json.loads(str(file["meta_json"]))
     k, extra, whole = meta["kwargs"], meta["cls"] == "ExtraMSABlock", meta["cls"] == "EvoformerStack"
-    switches = {"opm_first": k["opm_first"], **changes}
+    family, version = source(meta)
     config = EvoformerConfig(
         n_blocks=k.get("no_blocks", 1), c_m=k["c_m"], c_z=k["c_z"], c_s=k.get("c_s"),
         n_head_msa_row=k["no_heads_msa"], n_head_msa_column=k["no_heads_msa"], c_head_msa=k["c_hidden_msa_att"],
         n_head_tri_start=k["no_heads_pair"], n_head_tri_end=k["no_heads_pair"], c_head_tri=k["c_hidden_pair_att"],
         c_hidden_mul=k["c_hidden_mul"], c_hidden_opm=k["c_hidden_opm"],
         msa_transition_n=k["transition_n"], pair_transition_n=k["transition_n"], msa_column="global" if extra else "attention",
-        profile=replace(profile("openfold_multimer" if switches["opm_first"] else "openfold"), **switches),
+        profile=replace(profile(FAMILIES[family].versions[version]), **changes),
     )  # fmt: skip
     return (EvoformerStack(config) if whole else EvoformerBlock(config)).eval()
 
 
 def load(module: nn.Module, file: Arrays, prefix: str = "param/") -> nn.Module:
     arrays = {name.removeprefix(prefix): array for name, array in file.items() if name.startswith(prefix)}
-    first = json.loads(str(file["meta_json"]))["kwargs"]["opm_first"]
-    load_weights(module, arrays, "openfold", version="multimer" if first else "monomer", scope="")
+    family, version = source(json.loads(str(file["meta_json"])))
+    load_weights(module, arrays, family, version=version, scope="")
     return module
+
+
+def source(meta: dict[str, Any]) -> tuple[str, str]:
+    """The family of a file's parameters, and their version."""
+    if meta["source"].startswith("openfold3"):
+        return "openfold3", "evoformer"
+    return "openfold", "multimer" if meta["kwargs"]["opm_first"] else "monomer"
 
 
 def loaded(file: Arrays) -> nn.Module:
@@ -156,16 +165,15 @@ def attention_of_openfold(
     return torch.einsum("...hqk,...khd->...qhd", logits.softmax(-1), v)
 
 
-WRONG = {
-    "opm_first": (True, BLOCK_FILE), "ending_bias": ("ik", BLOCK_FILE),
-    "starting_mask": ("ki", BLOCK_FILE), "opm_norm": ("sum", BLOCK_FILE),
-    "mask_transition": ("none", EXTRA),
-}  # fmt: skip
+WRONG = [
+    (BLOCK_FILE, "opm_first", True), (BLOCK_FILE, "ending_bias", "ik"), (BLOCK_FILE, "starting_mask", "ki"),
+    (BLOCK_FILE, "opm_norm", "sum"), (EXTRA, "mask_transition", "none"), (OPENFOLD3, "ending_bias", "ki"),
+    (OPENFOLD3, "mask_transition", "none"),
+]  # fmt: skip
 
 
-@pytest.mark.parametrize("switch", WRONG)
-def test_a_wrong_switch_is_refused_and_would_give_other_numbers(switch: str, read: Read) -> None:
-    value, name = WRONG[switch]
+@pytest.mark.parametrize(("name", "switch", "value"), WRONG)
+def test_a_wrong_switch_is_refused_and_would_give_other_numbers(name: str, switch: str, value: Any, read: Read) -> None:
     file = read(name, "rand/out/")
     wrong = build(file, **{switch: value})
     with pytest.raises(WeightsError, match=switch):

@@ -280,7 +280,7 @@ def test_whole_model_is_esms(tmp_path: Path) -> None:
         out = net(tokens, row_attentions=True)
         logits = net.encoder.logits(out.msa)
     for name, got in (("representation", out.msa), ("logits", logits), ("row_attentions", out.row_attentions), ("contacts", out.contacts)):
-        assert_golden(name, got, file[f"out/{name}"])
+        record("msa_transformer_model", "", f"out/{name}", assert_golden(name, got, file[f"out/{name}"]))
 
 
 @pytest.mark.parametrize("c_row_position", [12, 1])

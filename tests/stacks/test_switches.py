@@ -49,6 +49,7 @@ OF_THE_MATHS = [  # file, switch, a wrong value of the same shapes
     ("protenix_msa_block", "opm_first", False),
     ("protenix_msa_block", "pwa_mask", "pair"),
     ("openfold3_msa_module_block", "ending_bias", "ki"),
+    ("openfold3_pairformer_block_0.4.5", "ending_bias", "ik"),
     ("openfold3_msa_module_block", "starting_mask", "ki"),
     ("openfold3_msa_module_block", "mask_transition", "none"),
     ("openfold3_msa_module_block", "pwa_mask", "residues"),

@@ -8,8 +8,18 @@ import pytest
 import torch
 from torch import Tensor
 
-from evoattn import EvoformerStack, PairformerConfig, PairformerStack, Profile, TriangleAttention, WeightsError, load_weights, profile
-from evoattn.config import PROFILES
+from evoattn import (
+    EvoformerConfig,
+    EvoformerStack,
+    PairformerConfig,
+    PairformerStack,
+    Profile,
+    TriangleAttention,
+    WeightsError,
+    load_weights,
+    profile,
+)
+from evoattn.config import PROFILES, TemplateConfig
 from evoattn.weights import FAMILIES, Identity, identify
 from evoattn.weights.identify import check_profile
 from tests.weights.cases import EVOFORMER, of_trunk, published
@@ -73,20 +83,36 @@ def test_boltz_does_not_land_in_an_alphafold3_model() -> None:
     load_weights(right, theirs)
 
 
-SWITCHES = [each.name for each in fields(Profile) if each.name != "name"]
-
-
-@pytest.mark.parametrize("switch", SWITCHES)
-def test_every_switch_is_compared(switch: str) -> None:
-    """Each set to a value that another published system has."""
+def evoformer(switch: str) -> tuple[EvoformerStack, str, str]:
+    """A stack whose config has this switch as another published system has it; that value, and the right one."""
     own = profile("alphafold2")
-    other = next((p for p in PROFILES.values() if getattr(p, switch) != getattr(own, switch)), None)
-    assert other is not None, f"no published system has another {switch}"
+    value = next(getattr(p, switch) for p in PROFILES.values() if getattr(p, switch) not in (getattr(own, switch), "extra_msa"))
     stack = EvoformerStack(EVOFORMER)
-    object.__setattr__(stack, "config", replace(EVOFORMER, profile=replace(own, **{switch: getattr(other, switch)})))
-    words = f"{switch} is {getattr(other, switch)!r} and must be {getattr(own, switch)!r}"
-    with pytest.raises(WeightsError, match=re.escape(words)):
+    object.__setattr__(stack, "config", replace(EVOFORMER, profile=replace(own, **{switch: value})))
+    return stack, value, getattr(own, switch)
+
+
+@pytest.mark.parametrize("switch", EVOFORMER.SWITCHES)
+def test_every_switch_by_which_it_computes_is_compared(switch: str) -> None:
+    """tests/stacks/test_heeded_switches.py shows that these are the ones."""
+    stack, value, right = evoformer(switch)
+    with pytest.raises(WeightsError, match=re.escape(f"{switch} is {value!r} and must be {right!r}")):
         load_weights(stack, published())
+
+
+@pytest.mark.parametrize("switch", [each.name for each in fields(Profile) if each.name not in ("name", *EVOFORMER.SWITCHES)])
+def test_no_other_switch_is_in_the_way(switch: str) -> None:
+    """Dropout of one's own in training, features of one's own, an embedding of templates that the stack has not."""
+    stack, value, right = evoformer(switch)
+    assert value != right and load_weights(stack, published()).used
+
+
+def test_masks_of_the_extra_msa_alone_are_nothing_to_another_stack() -> None:
+    """OpenFold's Evoformer computes as AlphaFold 2's: it masks transitions in the extra-MSA stack only."""
+    own, openfold = profile("alphafold2"), profile("openfold")
+    assert EVOFORMER.differences(own, openfold) == [] and TemplateConfig().differences(own, openfold) == []
+    assert EvoformerConfig.extra_msa().differences(own, openfold) == ["mask_transition"]
+    assert EVOFORMER.differences(own, replace(own, mask_transition="all")) == ["mask_transition"]
 
 
 def test_a_profile_of_a_part_is_compared_too() -> None:
