@@ -43,9 +43,9 @@ for dtype in (torch.float32, torch.bfloat16):
             assert against and all(reason in str(error) for reason in against), (name, error)
 
 try:
-    evoattn.set_execution(block, backend="flash_attn")
+    evoattn.set_execution(block, backend="flash")
 except evoattn.BackendError as error:
-    assert all(name in str(error) for name in (*ATTENTION.names, "auto", "flash_attn")), error
+    assert all(name in str(error) for name in (*ATTENTION.names, "auto", "flash")), error
 else:
     raise AssertionError("an unknown backend was accepted")
 

@@ -1,9 +1,11 @@
 """What a backend's rules may know of a device: its type and its architecture, as plain words that any machine can be told to assume."""
 
 import re
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
+from torch import Tensor
 
 
 def architecture(device: torch.device) -> str | None:
@@ -19,6 +21,11 @@ def architecture(device: torch.device) -> str | None:
 def on_side_stream(device: torch.device) -> bool:
     """Whether work on `device` goes to another than its default stream now, as under CUDA graphs."""
     return device.type == "cuda" and torch.cuda.current_stream(device) != torch.cuda.default_stream(device)
+
+
+def current_device_of(x: Tensor) -> AbstractContextManager[Any]:
+    """Makes the device of `x` the current one: where kernels go that do not look at their arguments' own."""
+    return torch.cuda.device(x.device) if x.is_cuda else nullcontext()
 
 
 def compute_capability(arch: str | None) -> tuple[int, int] | None:

@@ -13,13 +13,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from evoattn.ops.cuequivariance import CUEQUIVARIANCE
+from evoattn.ops.deepspeed import DEEPSPEED
+from evoattn.ops.flash_attn import FLASH_ATTN
+from evoattn.ops.flex import FLEX
 from evoattn.ops.reference import REFERENCE
 from evoattn.ops.registry import Backend, Registry
 from evoattn.ops.sdpa import SDPA
 from evoattn.ops.spec import AttentionSpec, describe
 from evoattn.ops.streaming import STREAMING
 
-ATTENTION = Registry("attention", [SDPA, STREAMING, REFERENCE])
+ATTENTION = Registry("attention", [SDPA, CUEQUIVARIANCE, DEEPSPEED, FLASH_ATTN, STREAMING, FLEX, REFERENCE])
 
 
 def run_backend(

@@ -1,14 +1,16 @@
 """Backends and how one is chosen: an ordered list, and for every candidate the full list of reasons against it.
 
 An op owns one :class:`Registry`. To add a backend, write a file that ends in a :class:`Backend` and add it to the op's list; nothing else
-has to change. A backend asked for by name runs or raises; ``"auto"`` takes the first one that has no reason against it.
+has to change. A backend asked for by name runs or raises; ``"auto"`` takes the first one that has no reason against it, and that nothing
+has cast doubt on: a failed ``evoattn check``, or for a kernel that must be checked first, none on this kind of device.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from evoattn.errors import BackendError
+from evoattn.ops import verdicts
 
 
 def _nothing_missing() -> None:
@@ -24,13 +26,18 @@ class Backend:
         run: the computation. What it is called with is documented by the op.
         why_not: the reasons why it cannot serve a call, as full phrases; ``[]`` means it can, without casting anything. It sees metadata
             only (a spec), never a tensor, so every rule is testable on any machine. It never raises.
-        missing: tries the real import or load once, and returns the text of the failure, or None.
+        missing: the part it needs that is not installed or does not load here, or None; found out once.
+        package: the distribution it calls, if one beside torch.
+        needs_check: it brings a kernel that is not torch's. ``"auto"`` takes it only where ``evoattn check`` has passed, which tries it in
+            a process of its own, since a kernel may take its process down; `run` and `why_not` must then be functions of a module.
     """
 
     name: str
     run: Callable[..., Any]
     why_not: Callable[[Any], list[str]]
     missing: Callable[[], str | None] = _nothing_missing
+    package: str | None = None
+    needs_check: bool = False
 
     def reasons(self, spec: Any) -> list[str]:
         """Everything that speaks against this backend for `spec`: what is not installed, and what it cannot do."""
@@ -40,18 +47,22 @@ class Backend:
 
 @dataclass(frozen=True)
 class Explanation:
-    """What an op would do with a call, and why. ``print(explanation)`` shows it in full."""
+    """What an op would do with a call, and why. ``print(explanation)`` shows it in full.
+
+    `reasons` are why a backend cannot run the call; `doubts`, of one that can, why ``"auto"`` passes over it all the same.
+    """
 
     op: str
     spec: Any
     chosen: str | None
     reasons: dict[str, list[str]]
+    doubts: dict[str, str] = field(default_factory=dict)
 
     def __str__(self) -> str:
         lines = [f"{self.op} of {self.spec}", f"  -> {self.chosen or 'no backend can run this'}"]
         for name, reasons in self.reasons.items():
-            verdict = "; ".join(reasons) if reasons else ("chosen" if name == self.chosen else "can run, lower in the order")
-            lines.append(f"  {name:<12} {verdict}")
+            standing = "chosen" if name == self.chosen else f"can run, {self.doubts.get(name, 'lower in the order')}"
+            lines.append(f"  {name:<14} {'; '.join(reasons) or standing}")
         return "\n".join(lines)
 
 
@@ -85,18 +96,24 @@ class Registry:
     def explain(self, spec: Any) -> Explanation:
         """Which backend ``"auto"`` takes for `spec`, and every reason against every other."""
         reasons = {backend.name: backend.reasons(spec) for backend in self.backends}
-        chosen = next((name for name, against in reasons.items() if not against), None)
-        return Explanation(self.op, spec, chosen, reasons)
+        able = [backend for backend in self.backends if not reasons[backend.name]]
+        doubts = {backend.name: doubt for backend in able if (doubt := self.doubt(backend, spec))}
+        chosen = next((backend.name for backend in able if backend.name not in doubts), None)
+        return Explanation(self.op, spec, chosen, reasons, doubts)
+
+    def doubt(self, backend: Backend, spec: Any) -> str | None:
+        """Why ``"auto"`` leaves `backend` alone though it can run `spec`; None when it does not."""
+        return verdicts.doubt(self.op, backend.name, backend.needs_check, spec)
 
     def select(self, spec: Any, backend: str | Backend = "auto") -> Backend:
-        """The backend that runs `spec`: the first without reasons for ``"auto"``, else the one asked for.
+        """The backend that runs `spec`: the first without reasons and doubts for ``"auto"``, else the one asked for.
 
         Raises:
             BackendError: when the backend asked for cannot run, with all its reasons; or when none can.
         """
         if backend == "auto":
             for candidate in self.backends:
-                if not candidate.reasons(spec):
+                if not (candidate.why_not(spec) or candidate.missing() or self.doubt(candidate, spec)):
                     return candidate
             raise BackendError(f"{self.op}: no backend can run this call.\n{self.explain(spec)}")
         asked = self.get(backend) if isinstance(backend, str) else backend

@@ -7,9 +7,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from evoattn.ops import Backend, attention
+from evoattn.ops import ATTENTION, Backend, attention
 from tests.helpers import assert_within_twice, worst
 from tests.ops import oracle
+
+BACKENDS = [backend.name for backend in ATTENTION.backends if not backend.needs_check]
+"""Those that are plain torch and run anywhere."""
 
 DTYPES = [torch.float64, torch.float32, torch.bfloat16, torch.float16]
 
@@ -49,6 +52,7 @@ CASES = [
     Case("rows_times_columns", (2, 4), 9, 9, 2, 2, 8, 8, biases=("x1hqk",), mask="rows x columns"),
     Case("msa_column", (2, 3), 15, 15, 2, 2, 20, 20, mask="xy11k"),
     Case("two_biases", (2, 3), 7, 7, 2, 2, 8, 8, biases=("x1hqk", "xy11k"), mask="xy11k"),
+    Case("small_two_biases", (3,), 5, 7, 2, 2, 8, 8, biases=("1hqk", "x11k"), mask="x11k"),
     Case("second_axis_varies", (3, 2), 7, 7, 2, 2, 8, 8, biases=("1yhqk",), mask="1y1qk"),
     Case("rank_three", (2, 1, 2), 3, 5, 2, 2, 5, 5, biases=("x11hqk",), mask="x1z11k"),
     Case("bias_per_query_and_head", (2,), 5, 7, 3, 3, 8, 8, biases=("11q1", "1h11")),

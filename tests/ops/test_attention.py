@@ -9,9 +9,8 @@ from torch import Tensor
 from evoattn.errors import BackendError
 from evoattn.ops import ATTENTION, Backend, attention, tiles
 from tests.helpers import assert_within_twice
-from tests.ops.cases import BY_NAME, CASES, DTYPES, Case, Inputs, check, make, plain, results, truth
+from tests.ops.cases import BACKENDS, BY_NAME, CASES, DTYPES, Case, Inputs, check, make, plain, results, truth
 
-BACKENDS = ATTENTION.names
 SERVED = [(name, case) for name in BACKENDS for case in CASES if name != "sdpa" or case.d == case.dv]
 
 

@@ -6,7 +6,6 @@ from torch import Tensor
 
 from evoattn.errors import ShapeError
 from evoattn.ops import (
-    ATTENTION,
     AttentionSpec,
     Backend,
     attention,
@@ -17,8 +16,8 @@ from evoattn.ops import (
     mask_from_additive,
     pair_attention,
 )
+from tests.ops.cases import BACKENDS
 
-BACKENDS = ATTENTION.names
 POISON = [torch.nan, torch.inf, 1e30]
 
 

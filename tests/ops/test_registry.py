@@ -13,6 +13,7 @@ from tests.helpers import assert_within_twice
 from tests.ops.cases import BY_NAME, make, plain, truth
 
 SPEC = AttentionSpec((2,), 16, 16, 4, 4, 8, 8, torch.float32, "cpu")
+A_BIAS = {"bias_shapes": ((1, 4, 16, 16),)}
 
 
 def backend(name: str, *reasons: str, missing: str | None = None) -> Backend:
@@ -60,15 +61,15 @@ def test_explanation_shows_everything() -> None:
     assert str(explanation).splitlines() == [
         f"op of {SPEC}",
         "  -> second",
-        "  first        No module named 'first'; wants a GPU; wants 5 heads",
-        "  second       chosen",
-        "  third        can run, lower in the order",
+        "  first          No module named 'first'; wants a GPU; wants 5 heads",
+        "  second         chosen",
+        "  third          can run, lower in the order",
     ]
 
 
 def test_order_and_choice_of_attention() -> None:
     """A changed order is a changed default: it wants a benchmark."""
-    assert ATTENTION.names == ["sdpa", "streaming", "reference"]
+    assert ATTENTION.names == ["sdpa", "cuequivariance", "deepspeed", "flash_attn", "streaming", "flex", "reference"]
     q = torch.empty(8, 16, 4, 8)
     assert explain(q, q, q).chosen == "sdpa"
     assert explain(q, q, q[..., :5]).chosen == "streaming"
@@ -103,8 +104,8 @@ def test_explain_describes_the_call() -> None:
         ({"d": 12, "dv": 12, "dtype": torch.float16}, "must fill whole 16-byte words, got 12 x torch.float16"),
         ({"batch": (256, 256)}, "at most 65535 batch entries and heads, got 65536 and 4"),
         ({"heads": 70000, "kv_heads": 70000}, "at most 65535 batch entries and heads, got 2 and 70000"),
-        ({"bias_dtypes": (torch.bfloat16,)}, "takes biases of torch.float32 beside queries of torch.float32, got torch.bfloat16"),
-        ({"bias_dtypes": (torch.float32,), "dtype": torch.float16}, "takes biases of torch.float16 beside queries of torch.float16, got"),
+        ({**A_BIAS, "bias_dtypes": (torch.bfloat16,)}, "takes biases of torch.float32 beside queries of torch.float32, got torch.bfloat16"),
+        ({**A_BIAS, "bias_dtypes": (torch.float32,), "dtype": torch.float16}, "torch.float16 beside queries of torch.float16, got"),
         ({"bias_needs_grad": True, "needs_grad": True}, "on cuda its gradient of a bias is expanded"),
         ({"return_lse": True}, "on cuda it does not give the log-sum-exp"),
         ({"kv_heads": 1}, "as many key heads as query heads, got 1 and 4"),
@@ -202,5 +203,5 @@ def test_device_forward_folds_padding_and_shows_no_kernel_an_empty_row(monkeypat
 
 def test_attention_names_the_backend_it_was_given() -> None:
     q = torch.randn(1, 3, 1, 4)
-    with pytest.raises(BackendError, match="attention: there is no backend 'flash'; there are sdpa, streaming, reference"):
+    with pytest.raises(BackendError, match=r"attention: there is no backend 'flash'; there are sdpa, .*streaming, flex, reference"):
         attention(q, q, q, backend="flash")
