@@ -6,6 +6,7 @@ Results go to standard output, progress and errors to standard error.
 """
 
 import json
+import re
 from pathlib import Path
 from typing import Annotated
 
@@ -32,6 +33,8 @@ app = typer.Typer(
     name="evoattn", no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None, add_completion=False,
     context_settings=SETTINGS,
 )  # fmt: skip
+EXPLAINED = ("cpu", "cuda", "mps")
+
 app.add_typer(msa_app)
 app.add_typer(weights_app)
 
@@ -173,42 +176,46 @@ def info(as_json: Json = False) -> None:
 
 @app.command("explain", epilog=EXIT_CODES)
 def explain_command(
-    q_len: Annotated[int, typer.Option(min=0, help="Length of the query axis.")] = 256,
+    q_len: Annotated[int | None, typer.Option(min=0, help="Length of the query axis. [default: --n-res]")] = None,
     k_len: Annotated[int | None, typer.Option(min=0, help="Length of the key axis. [default: that of the queries]")] = None,
-    batch: Annotated[str, typer.Option(metavar="SIZES", help="Leading axes, separated by commas.")] = "1,128",
+    batch: Annotated[str | None, typer.Option(metavar="SIZES", help="Leading axes, separated by commas. [default: 1,--n-seq]")] = None,
     heads: Annotated[int, typer.Option(min=1, help="Attention heads.")] = 8,
     d: Annotated[int, typer.Option("--d", min=1, help="Width of a head.")] = 32,
     bias: Annotated[str, typer.Option(metavar="none|pair|full", help="pair: shared along the last of --batch; full: not.")] = "pair",
     mask: Annotated[bool, typer.Option("--mask/--no-mask", help="Whether there is a mask of keys.")] = False,
     preset: Annotated[str | None, typer.Option(metavar="NAME", help=f"Instead: every attention of {', '.join(PRESETS)}.")] = None,
-    n_seq: Annotated[int, typer.Option(min=1, help="With --preset: rows of the MSA representation.")] = 128,
+    n_seq: Annotated[int, typer.Option(min=1, help="Rows of the MSA representation.")] = 128,
     n_extra: Annotated[int, typer.Option(min=0, help="With --preset: rows of the extra-MSA stack.")] = 1024,
-    n_res: Annotated[int, typer.Option(min=1, help="With --preset: residues.")] = 256,
+    n_res: Annotated[int, typer.Option(min=1, help="Residues.")] = 256,
     dtype: Dtype = "fp32",
-    device: Annotated[str, typer.Option(metavar="cpu|cuda", help="As if the tensors were there.")] = "cpu",
+    device: Annotated[str, typer.Option(metavar="|".join(EXPLAINED), help="As if the tensors were there; cuda is AMD's too.")] = "cpu",
+    arch: Annotated[str | None, typer.Option(metavar="NAME", help="As if on such a card: sm_90, gfx942. [default: the card here]")] = None,
     grad: Annotated[bool, typer.Option("--grad/--no-grad", help="Whether gradients are wanted, of the bias too.")] = False,
 ) -> None:
-    """Show which backend an attention takes, and every reason against the others. Nothing is computed.
+    """Show which backend an attention takes, and every reason against the others. Nothing is computed, and no GPU is needed.
 
     Asks for one attention by its sizes, MSA row attention of 128 x 256 by default; or with --preset for each kind in an architecture.
     """
     with usage():
         torch_dtype = dtype_named(dtype)
         config = None if preset is None else preset_named(preset)
-    if device not in ("cpu", "cuda"):
-        raise typer.BadParameter(f"{device!r}; allowed are cpu and cuda.", param_hint="--device")
+    if device not in EXPLAINED:
+        raise typer.BadParameter(f"{device!r}; allowed are {', '.join(EXPLAINED)}.", param_hint="--device")
+    if arch is not None and (device != "cuda" or not re.fullmatch(r"sm_\d{2,3}[af]?|gfx\w+", arch)):
+        raise typer.BadParameter(f"{arch!r}; it goes with --device cuda, and is like sm_90 or gfx942.", param_hint="--arch")
     with reported():
         if config is not None:
-            calls = attention_calls(config, Sizes(n_seq, n_extra, n_res), dtype=torch_dtype, device=device, gradients=grad)
+            calls = attention_calls(config, Sizes(n_seq, n_extra, n_res), dtype=torch_dtype, device=device, arch=arch, gradients=grad)
             typer.echo("\n\n".join(map(str, calls)))
             return
-        leading, k_len = _sizes(batch), q_len if k_len is None else k_len
+        leading, q_len = _sizes(f"1,{n_seq}" if batch is None else batch), n_res if q_len is None else q_len
+        k_len = q_len if k_len is None else k_len
         with torch.device("meta"):
             q, k = (torch.empty(*leading, length, heads, d, dtype=torch_dtype, requires_grad=grad) for length in (q_len, k_len))
             axes = _bias_axes(bias, leading)
             biases = [] if axes is None else [torch.empty(*axes, heads, q_len, k_len, dtype=torch_dtype, requires_grad=grad)]
             keys = torch.empty(*leading, 1, 1, k_len, dtype=torch.bool) if mask else None
-        typer.echo(str(explain(q, k, k, biases=biases, mask=keys, device=device)))
+        typer.echo(str(explain(q, k, k, biases=biases, mask=keys, device=device, arch=arch)))
 
 
 def _sizes(text: str) -> list[int]:

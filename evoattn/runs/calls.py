@@ -50,6 +50,7 @@ def attention_calls(
     *,
     dtype: torch.dtype = torch.float32,
     device: str = "cpu",
+    arch: str | None = None,
     backend: str = "auto",
     gradients: bool = False,
 ) -> list[Call]:
@@ -70,7 +71,7 @@ def attention_calls(
             with torch.device("meta"):
                 q, k = (torch.empty(shape, dtype=dtype, requires_grad=gradients) for shape in (shapes.q, shapes.k))
                 biases = [] if shapes.bias is None else [torch.empty(shapes.bias, dtype=dtype, requires_grad=gradients)]
-            explanation = explain(q, k, k, biases=biases, device=device)
+            explanation = explain(q, k, k, biases=biases, device=device, arch=arch)
             calls.append(Call(STACKS[name], shapes.kind, ATTENTION.select(explanation.spec, backend).name, explanation))
     return calls
 

@@ -2,13 +2,14 @@
 
 import platform
 from dataclasses import asdict, dataclass
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Final
 
 import torch
 
-from evoattn.ops import ATTENTION, explain
-from evoattn.runs.watch import evoattn_version, versions
+from evoattn.ops import ATTENTION, Backend, explain
+from evoattn.ops.devices import architecture
+from evoattn.ops.verdicts import installed
+from evoattn.runs.watch import versions
 
 
 @dataclass(frozen=True)
@@ -28,7 +29,6 @@ OPTIONAL: Final = (
     Optional("pyhmmer", "msa", "searches sequence databases for an alignment"),
     Optional("pyfamsa", "msa", "aligns sequences"),
 )
-PACKAGE_OF_BACKEND: Final = {"sdpa": "torch", "triton": "triton", "deepspeed": "deepspeed", "cuequivariance": "cuequivariance-torch"}
 
 
 def environment() -> dict[str, Any]:
@@ -37,8 +37,8 @@ def environment() -> dict[str, Any]:
         "versions": versions(),
         "devices": _devices(),
         "threads": torch.get_num_threads(),
-        "backends": [_backend(name) for name in ATTENTION.names],
-        "optional": [asdict(optional) | {"version": _installed(optional.package)} for optional in OPTIONAL],
+        "backends": [_backend(backend) for backend in ATTENTION.backends],
+        "optional": [asdict(optional) | {"version": installed(optional.package)} for optional in OPTIONAL],
     }
 
 
@@ -49,10 +49,11 @@ def describe_environment(found: dict[str, Any]) -> str:
     lines += [f"  {device['name']:<10} {device['description']}" for device in found["devices"]]
     lines += ["", "Attention backends, in order of preference, for MSA row attention of 128 x 256 in float32"]
     for backend in found["backends"]:
-        found_as = f"found ({backend['version']})" if backend["found"] else "not found"
+        found_as = f"found ({backend['version']})" if backend["found"] else f"not found: {backend['missing']}"
         lines.append(f"  {backend['name']:<14} {found_as}")
         for device, reasons in backend["why_not"].items():
-            lines.append(f"  {'':<14} {device}: {'usable' if not reasons else 'not usable: ' + '; '.join(reasons)}")
+            state = "not usable: " + "; ".join(reasons) if reasons else f"usable; {backend['doubts'].get(device, '')}".rstrip("; ")
+            lines.append(f"  {'':<14} {device}: {state}")
     lines += ["", "Optional packages"]
     for optional in found["optional"]:
         state = f"found ({optional['version']})" if optional["version"] else f"missing; pip install 'evoattn[{optional['extra']}]'"
@@ -64,30 +65,27 @@ def _devices() -> list[dict[str, Any]]:
     devices: list[dict[str, Any]] = [{"name": "cpu", "description": platform.processor() or platform.machine()}]
     for index in range(torch.cuda.device_count()):
         card = torch.cuda.get_device_properties(index)
-        text = f"{card.name}, {card.total_memory / 2**30:.0f} GiB, compute capability {card.major}.{card.minor}"
+        text = f"{card.name}, {card.total_memory / 2**30:.0f} GiB, {architecture(torch.device('cuda', index))}"
         devices.append({"name": f"cuda:{index}", "description": text})
-    if len(devices) == 1:
-        why = "torch is a build without CUDA" if torch.version.cuda is None else "torch finds no CUDA device"
+    if not torch.cuda.is_available():
+        built = torch.version.cuda or torch.version.hip
+        why = "torch finds no CUDA device" if built else "torch is a build without CUDA"
         devices.append({"name": "cuda", "description": f"none: {why}"})
+    if torch.backends.mps.is_available():
+        devices.append({"name": "mps", "description": "Apple GPU"})
     return devices
 
 
-def _backend(name: str) -> dict[str, Any]:
-    """Found or not, and for each kind of device here every reason against it."""
+def _backend(backend: Backend) -> dict[str, Any]:
+    """Found or not, and for each kind of device here every reason against it, doubts of "auto" included."""
     with torch.device("meta"):
         q, bias = torch.empty(1, 128, 256, 8, 32), torch.empty(1, 1, 8, 256, 256)
-    present = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
-    why_not = {device: explain(q, q, q, biases=[bias], device=device).reasons[name] for device in present}
-    missing = ATTENTION.get(name).missing()
-    package = PACKAGE_OF_BACKEND.get(name)
+    present = ["cpu", *(["cuda"] if torch.cuda.is_available() else []), *(["mps"] if torch.backends.mps.is_available() else [])]
+    explained = {device: explain(q, q, q, biases=[bias], device=device) for device in present}
+    why_not = {device: found.reasons[backend.name] for device, found in explained.items()}
+    missing = backend.missing()
     return {
-        "name": name, "found": missing is None, "version": _installed(package) if package else evoattn_version(),
+        "name": backend.name, "found": missing is None, "version": None if missing else installed(backend.package or "torch"),
         "usable": any(not reasons for reasons in why_not.values()), "why_not": why_not, "missing": missing,
+        "doubts": {device: found.doubts[backend.name] for device, found in explained.items() if backend.name in found.doubts},
     }  # fmt: skip
-
-
-def _installed(package: str) -> str | None:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return None

@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from evoattn.ops import ATTENTION, deepspeed, packages
+from evoattn.ops.packages import missing_package
 from evoattn.runs.environment import OPTIONAL
 from tests.cli.commands import GLOBINS, ROOT, evoattn
 
@@ -17,10 +19,26 @@ def test_info() -> None:
     said = evoattn("info").stdout
     assert all(text in said for text in (f"torch      {torch.__version__}", "cpu", "sdpa", "matplotlib", "missing; pip install 'evoattn["))
     found = json.loads(evoattn("info", "--json").stdout)
-    assert [backend["name"] for backend in found["backends"]] == ["sdpa", "streaming", "reference"]
-    assert found["backends"][0] == {
-        "name": "sdpa", "found": True, "version": torch.__version__, "usable": True, "why_not": {"cpu": []}, "missing": None,
+    by_name = {backend["name"]: backend for backend in found["backends"]}
+    assert list(by_name) == ATTENTION.names
+    assert by_name["sdpa"] == {
+        "name": "sdpa", "found": True, "version": torch.__version__, "usable": True, "why_not": {"cpu": []}, "missing": None, "doubts": {},
     } or torch.cuda.is_available()  # fmt: skip
+
+
+def test_info_names_the_missing_part_of_each_backend(monkeypatch: pytest.MonkeyPatch) -> None:
+    missing_package.cache_clear()
+    deepspeed.missing.cache_clear()
+    monkeypatch.setattr(packages, "find_spec", lambda name: None)
+    by_name = {backend["name"]: backend for backend in json.loads(evoattn("info", "--json").stdout)["backends"]}
+    said = evoattn("info").stdout
+    for name, package in {
+        "cuequivariance": "cuequivariance_torch", "deepspeed": "deepspeed", "flash_attn": "flash_attn", "flex": "triton",
+    }.items():  # fmt: skip
+        assert f"{package} is not installed; pip install" in by_name[name]["missing"] and by_name[name]["missing"] in said
+        assert not by_name[name]["found"] and by_name[name]["version"] is None
+    missing_package.cache_clear()
+    deepspeed.missing.cache_clear()
 
 
 def test_optional_packages_are_those_of_the_extras() -> None:
@@ -40,6 +58,15 @@ def test_explain_one_attention() -> None:
     assert "biases [4, 8, 256, 256]" in evoattn("explain", "--batch", "4", "--bias", "full").stdout
 
 
+def test_explain_a_card_that_is_not_here() -> None:
+    options = ["--n-seq", 512, "--n-res", 384, "--dtype", "bf16", "--device", "cuda", "--arch", "sm_90", "--grad"]
+    said = evoattn("explain", *options).stdout
+    assert "batch [1, 512], q 384, k 384" in said and "bfloat16 on cuda (sm_90), gradients incl. biases" in said
+    assert all(name in said for name in ATTENTION.names) and "on cuda its gradient of a bias is expanded" in said
+    assert "serves NVIDIA cards, not gfx942" in evoattn("explain", "--device", "cuda", "--arch", "gfx942").stdout
+    assert "-> streaming" in evoattn("explain", "--device", "mps").stdout
+
+
 def test_explain_an_architecture() -> None:
     said = evoattn("explain", "--preset", "af2", "--n-seq", 128, "--n-res", 256).stdout
     assert said.count("-> sdpa") == 8
@@ -53,6 +80,8 @@ def test_explain_an_architecture() -> None:
         (["--bias", "odd"], "pair"),
         (["--device", "tpu"], "cuda"),
         (["--preset", "af9"], "af2"),
+        (["--device", "cuda", "--arch", "h100"], "sm_90"),
+        (["--arch", "sm_90"], "--device cuda"),
         (["--dtype", "x"], "bf16"),
     ],
 )
