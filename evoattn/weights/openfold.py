@@ -31,6 +31,7 @@ from evoattn.stacks import (
 )
 from evoattn.weights.family import Family, Shapes
 from evoattn.weights.protenix import ATTENTION, PAIR, TRIANGLE_MULTIPLICATION
+from evoattn.weights.sizes import openfold_trunk
 from evoattn.weights.state_dict import StateDictNames, Theirs
 from evoattn.weights.tables import Rule
 
@@ -129,6 +130,11 @@ def recognise(shapes: Shapes) -> list[str]:
     return ["monomer", "multimer"] if width is None else ["monomer"]
 
 
+def build(shapes: Shapes, version: str) -> nn.Module:
+    """The trunk that a file fills."""
+    return openfold_trunk(FAMILY, shapes, version)
+
+
 FAMILY = Family(
     name="openfold",
     title="OpenFold",
@@ -136,6 +142,7 @@ FAMILY = Family(
     table=table,
     recognise=recognise,
     claims=claims,
+    build=build,
     scopes={
         EvoformerStack: "evoformer",
         ExtraMSAStack: "extra_msa_stack",

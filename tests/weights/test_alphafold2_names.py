@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -10,13 +10,13 @@ import torch
 from torch import nn
 
 from evoattn import PRESETS, EvoformerConfig, EvoformerStack, EvoformerTrunk, ExtraMSAStack, load_weights, preset, profile
-from evoattn.config import TemplateConfig
+from evoattn.config import TemplateConfig, TrunkConfig
 from evoattn.heads import DistogramHead, MaskedMSAHead
 from evoattn.stacks import TemplatePairBlock, TemplatePairStack
-from evoattn.weights import FAMILIES, identify
+from evoattn.weights import FAMILIES, convert, identify
 from evoattn.weights.alphafold2 import FAMILY, ITERATION, TRUNK
 from evoattn.weights.tables import unmade
-from tests.weights.cases import WITH_TEMPLATES, published
+from tests.weights.cases import EVOFORMER, WITH_TEMPLATES, published
 from tests.weights.test_full_size_names import Dump, Shapes, asked_for, dumped
 
 TWO = {"n_blocks": 2}
@@ -168,11 +168,14 @@ def test_names_of_openfolds_first_release() -> None:
 
 
 def small(name: str) -> nn.Module:
-    """The trunk of a preset, with the sizes of the look-alike."""
+    """The trunk of a preset, with the sizes of the look-alike; OpenFold has as many heads for columns as for rows, and for both nodes."""
     whole = preset(name)
     stacks = {part: replace(getattr(WITH_TEMPLATES, part), profile=whole.evoformer.profile) for part in ("evoformer", "extra", "templates")}
     assert whole.templates is not None
     stacks["templates"] = replace(stacks["templates"], form=whole.templates.form)
+    if name.startswith("openfold"):
+        heads = {"n_head_msa_column": EVOFORMER.n_head_msa_row, "n_head_tri_end": EVOFORMER.n_head_tri_start}
+        stacks |= {part: replace(stacks[part], **heads) for part in ("evoformer", "extra")}
     return EvoformerTrunk(replace(whole, **stacks))
 
 
@@ -202,10 +205,49 @@ def test_a_whole_file_goes_where_it_belongs(name: str) -> None:
         assert torch.equal(got, expected)
     (identity,) = identify(arrays)
     assert identity.family == family.name and identity.version.split("_")[0] == ("multimer" if "multimer" in name else "monomer")
-    if family.build is not None:
-        with torch.device("meta"):
-            built = family.build({key: tuple(x.shape) for key, x in arrays.items()}, identity.version)
-        assert {key: x.shape for key, x in built.named_parameters()} == {key: x.shape for key, x in parameters.items()}
+    assert family.build is not None
+    with torch.device("meta"):
+        built = family.build({key: tuple(x.shape) for key, x in arrays.items()}, identity.version)
+    assert {key: x.shape for key, x in built.named_parameters()} == {key: x.shape for key, x in parameters.items()}
+
+
+@pytest.mark.parametrize("name", ["openfold", "openfold_no_templates", "openfold_multimer"])
+@pytest.mark.parametrize("release_1", [False, True])
+def test_a_whole_file_of_openfold_tells_its_sizes(name: str, release_1: bool) -> None:
+    """At the published sizes; what no shape tells is as published too."""
+    config, multimer = preset(name).with_blocks(2), name == "openfold_multimer"
+    available = ({"blocks.0.core.x.weight"} if release_1 else set()) | ({"template_projector."} if multimer else set())
+    with torch.device("meta"):
+        trunk = EvoformerTrunk(config)
+        arrays = dict(unmade(FAMILIES["openfold"].table(trunk, "", available), dict(trunk.named_parameters()).__getitem__))
+        built = FAMILIES["openfold"].build({key: tuple(x.shape) for key, x in arrays.items()}, "multimer" if multimer else "monomer")
+    assert {key: x.shape for key, x in built.named_parameters()} == {key: x.shape for key, x in trunk.named_parameters()}
+    assert isinstance(built, EvoformerTrunk) and asdict(built.config) == asdict(widths_written_out(config))
+
+
+def widths_written_out(config: TrunkConfig) -> TrunkConfig:
+    """The width of each head as a number, where None divides the channels."""
+    parts = {"evoformer": config.evoformer, "extra": config.extra, "templates": config.templates}
+    for part, stack in parts.items():
+        if stack is not None:
+            widths = {"c_head_tri": stack.c_z // stack.n_head_tri_start}
+            widths |= {} if part == "templates" else {"c_head_msa": stack.c_m // stack.n_head_msa_row}
+            parts[part] = replace(stack, **widths)
+    return replace(config, **parts)
+
+
+@pytest.mark.parametrize("name", ["openfold", "openfold_multimer"])
+def test_a_whole_file_of_openfold_there_and_back(name: str, tmp_path: Path) -> None:
+    trunk = small(name)
+    table = FAMILIES["openfold"].table(trunk, "", set(FILES[name]))
+    arrays = {key: x.detach() for key, x in unmade(table, dict(trunk.named_parameters()).__getitem__)}
+    arrays["structure_module.x.weight"] = torch.randn(2, 3)
+    torch.save(arrays, tmp_path / "theirs.pt")
+    done = convert(tmp_path / "theirs.pt", tmp_path / "ours.safetensors")
+    assert (done.identity.family, done.kept) == ("openfold", 1)
+    convert(tmp_path / "ours.safetensors", tmp_path / "again.pt")
+    again = torch.load(tmp_path / "again.pt", weights_only=True)
+    assert again.keys() == arrays.keys() and all(torch.equal(again[key], x) for key, x in arrays.items())
 
 
 def test_heads_take_the_published_parameters() -> None:

@@ -31,7 +31,7 @@ from evoattn.weights import FAMILIES, conversion, convert, identify
 from evoattn.weights.canonical import KEPT
 from evoattn.weights.sources import open_source
 from evoattn.weights.tables import MATRIX, VECTOR, Layout, Rule, by_sources, unmade
-from tests.helpers import GOLDEN
+from tests.helpers import GOLDEN, Read
 from tests.stacks.cases import GOLDEN_BLOCKS, golden_arrays, golden_block, golden_version
 from tests.stacks.families import REFERENCES
 from tests.weights.cases import EVOFORMER, TRUNK, WITH_TEMPLATES, published
@@ -310,11 +310,10 @@ def test_stacks_of_every_family(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", REFERENCES)
-def test_published_blocks_there_and_back(name: str, shared: Path, tmp_path: Path) -> None:
+def test_published_blocks_there_and_back(name: str, read: Read, tmp_path: Path) -> None:
     """State dicts of the reference implementations themselves."""
     reference = REFERENCES[name]
-    with np.load(shared / "golden" / f"{name}.npz") as file:
-        theirs = {key.removeprefix("param/"): file[key] for key in file.files if key.startswith("param/")}
+    theirs = {key.removeprefix("param/"): array for key, array in read(name, "param/").items() if key.startswith("param/")}
     of = {"model": reference.build(), "family": reference.family, "version": reference.version, "scope": reference.scope}
     convert(theirs, tmp_path / "ours.safetensors", **of)
     convert(tmp_path / "ours.safetensors", tmp_path / "again.npz")
