@@ -1,5 +1,5 @@
 """The command line: ``evoattn run``, ``evoattn info`` and ``evoattn explain``; ``evoattn msa`` is in :mod:`evoattn.msa_cli`,
-``evoattn weights`` in :mod:`evoattn.weights_cli`.
+``evoattn weights`` in :mod:`evoattn.weights_cli`, ``evoattn train`` in :mod:`evoattn.train_cli`.
 
 Exit codes: 0 done; 1 refused or failed, with a message that says why; 2 wrong usage; 3 out of memory; 130 interrupted (Ctrl-C, SIGTERM).
 Results go to standard output, progress and errors to standard error.
@@ -27,6 +27,7 @@ from evoattn.runs.settings import DEVICES, DTYPES, FORMATS, OUTPUTS, PAIRINGS, d
 from evoattn.runs.summary import summary
 from evoattn.runs.watch import evoattn_version
 from evoattn.terminal import EXIT_CODES, SETTINGS, Force, Json, progress, reported, show_blocks, show_search, usage
+from evoattn.train_cli import train_command
 from evoattn.weights_cli import weights_app
 
 app = typer.Typer(
@@ -37,6 +38,7 @@ EXPLAINED = ("cpu", "cuda", "mps")
 
 app.add_typer(msa_app)
 app.add_typer(weights_app)
+app.command("train", epilog=EXIT_CODES)(train_command)
 
 
 def main() -> None:

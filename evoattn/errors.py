@@ -29,6 +29,10 @@ class StructureError(EvoattnError, ValueError):
     """A structure file cannot be read, has no such chain, or is of another protein than the alignment; the message says which."""
 
 
+class TrainingError(EvoattnError, RuntimeError):
+    """Training cannot go on: a number is not finite, or a checkpoint cannot be written or read. The last good checkpoint is kept."""
+
+
 class MemoryLimitError(EvoattnError, MemoryError):
     """What was asked for cannot fit the memory there is; nothing was computed. The message has both sizes."""
 

@@ -25,13 +25,13 @@ LAYERS = [
     ["model", "heads", "memory", "weights", "io", "parallel", "train"],
     ["runs"],
     ["terminal"],
-    ["msa_cli", "weights_cli"],
+    ["msa_cli", "weights_cli", "train_cli"],
     ["cli"],
     ["__init__", "__main__"],
 ]
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
 
-OPTIONAL = {"deepspeed", "triton", "cuequivariance_torch", "flash_attn", "matplotlib", "pyhmmer", "pyfamsa", "zstandard"}
+OPTIONAL = {"deepspeed", "triton", "cuequivariance_torch", "flash_attn", "matplotlib", "pyhmmer", "pyfamsa", "zstandard", "tensorboard"}
 ATTENTION_CORE = {"softmax", "log_softmax", "logsoftmax", "scaled_dot_product_attention"}
 INIT_MAX_LINES = 60
 
