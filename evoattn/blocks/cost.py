@@ -17,6 +17,9 @@ from evoattn.blocks.pair_input import PairInputBlock
 from evoattn.blocks.slices import AT_ONCE
 from evoattn.execution import SLICE, SlicedBlock
 
+OVERHEAD = 2**25
+"""What kernels take inside, and the allocator does not give back at once, in bytes: 32 MiB (measured by benchmarks/memory.py)."""
+
 
 @dataclass(frozen=True)
 class UpdateCost:
@@ -43,10 +46,15 @@ class UpdateCost:
 
     def slice_memory(self, budget: int | None = None) -> int:
         """What a slice may take under `budget`."""
-        return SLICE if budget is None else min(SLICE, budget - sum(self.representations) - self.context)
+        return SLICE if budget is None else min(SLICE, budget - OVERHEAD - sum(self.representations) - self.context)
 
     def peak(self, budget: int | None = None) -> int:
-        return sum(self.representations) + self.context + max(self.making, self.slice_length(budget) * self.per_position)
+        """Under `budget`, if it is at least the floor; without one, in slices that are fast."""
+        return OVERHEAD + sum(self.representations) + self.context + self.working(budget)
+
+    def working(self, budget: int | None = None) -> int:
+        """Temporaries: of a slice, or while its context is made."""
+        return max(self.making, self.slice_length(budget) * self.per_position)
 
     @property
     def floor(self) -> int:

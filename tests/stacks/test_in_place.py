@@ -185,6 +185,6 @@ def test_a_budget_below_the_floor_is_refused_untouched() -> None:
     floor = max(cost.floor for cost in stack.update_costs(m, z))
     before = m.clone(), z.clone()
     set_execution(stack, memory_budget=floor - 1)
-    with pytest.raises(MemoryLimitError, match=r"EvoformerStack: a memory budget of 1 MiB is too little .* the least is 1 MiB"):
+    with pytest.raises(MemoryLimitError, match=r"EvoformerStack: a memory budget of 33 MiB is too little .* the least is 33 MiB"):
         stack.run_(m, z, *masks)
     assert torch.equal(m, before[0]) and torch.equal(z, before[1])
