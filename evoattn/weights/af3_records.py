@@ -1,4 +1,4 @@
-"""AlphaFold 3's parameter file: records one after the other, usually compressed with zstandard.
+"""AlphaFold 3's parameter file: records one after the other, usually compressed with zstandard; or several files that are one together.
 
 A record is five little-endian int32 (bytes of scope, name and dtype; number of axes; bytes of data), then scope, name, dtype, the sizes of
 the axes as int32, and the data in C order (google-deepmind/alphafold3, ``model/params.py``). We call its array ``<scope>//<name>``.
@@ -6,7 +6,7 @@ the axes as int32, and the data in C order (google-deepmind/alphafold3, ``model/
 
 import io
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from math import prod
@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from evoattn.errors import WeightsError
+from evoattn.weights.af3_parts import joined
 
 ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 CHUNK = 1 << 20  # bytes
@@ -33,25 +34,24 @@ class Header:
 
 
 @contextmanager
-def opened(path: Path) -> Iterator[io.BufferedIOBase]:
-    """The records, decompressed on the way."""
-    with path.open("rb") as file:
-        compressed = file.read(4) == ZSTD_MAGIC
-        file.seek(0)
-        if not compressed:
-            yield file
+def opened(paths: Sequence[Path]) -> Iterator[io.BufferedIOBase]:
+    """The records of all parts, decompressed on the way."""
+    with joined(paths) as files:
+        plain = io.BufferedReader(files, CHUNK)
+        if not plain.peek(4).startswith(ZSTD_MAGIC):
+            yield plain
             return
-        zstandard = _zstandard(path)
+        zstandard = _zstandard(paths[0])
         try:
-            with zstandard.ZstdDecompressor().stream_reader(file, read_across_frames=True) as stream:
+            with zstandard.ZstdDecompressor().stream_reader(plain, read_across_frames=True) as stream:
                 yield io.BufferedReader(stream, CHUNK)
         except zstandard.ZstdError as error:
             raise ValueError(f"zstandard: {error}") from error
 
 
-def headers(path: Path) -> Iterator[Header]:
+def headers(paths: Sequence[Path]) -> Iterator[Header]:
     """The header of every record. Raises ValueError where a record is incomplete or contradicts itself."""
-    with opened(path) as stream:
+    with opened(paths) as stream:
         while (header := _header(stream)) is not None:
             left = header.size
             while left:
@@ -62,9 +62,9 @@ def headers(path: Path) -> Iterator[Header]:
             yield header
 
 
-def tensors(path: Path, names: set[str]) -> Iterator[tuple[str, Tensor]]:
+def tensors(paths: Sequence[Path], names: set[str]) -> Iterator[tuple[str, Tensor]]:
     """The arrays called `names`, in the order of the file."""
-    with opened(path) as stream:
+    with opened(paths) as stream:
         while (header := _header(stream)) is not None:
             data = _exactly(stream, header.size, header.name)
             if header.name in names:

@@ -2,7 +2,7 @@
 
 import struct
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,11 +13,12 @@ import torch
 from torch import Tensor
 
 from evoattn.errors import WeightsError
-from evoattn.weights import af3_records, checkpoints
+from evoattn.weights import af3_parts, af3_records, checkpoints
 from evoattn.weights.family import Shapes
 
 Arrays = Mapping[str, Any]
 CHUNK = 1 << 20  # bytes
+NUMPY = b"\x93NUMPY"
 KINDS = "npz, torch checkpoint, safetensors, AlphaFold 3's .bin.zst"
 
 
@@ -47,8 +48,9 @@ class Source:
 def open_source(source: "Source | str | Path | Arrays", entry: str | None = None) -> Source:
     """Look into a file of parameters, or take a mapping of names to arrays, nested as in a checkpoint or flat.
 
-    The format is told by what the file holds, not by its name. `entry` names one of several sets of parameters in a torch checkpoint, such
-    as "state_dict" or "ema.params"; by default see :func:`evoattn.weights.checkpoints.choose`.
+    The format is told by what the file holds, not by its name. AlphaFold 3's parameters may be in several files (``af3.0.bin.zst``, ...):
+    name any of them, their folder, or the name without the number. `entry` names one of several sets of parameters in a torch checkpoint,
+    such as "state_dict" or "ema.params"; by default see :func:`evoattn.weights.checkpoints.choose`.
 
     Raises:
         WeightsError: there is no such file, or it is damaged, or holds no arrays of numbers.
@@ -58,13 +60,11 @@ def open_source(source: "Source | str | Path | Arrays", entry: str | None = None
     if isinstance(source, Mapping):
         return _from_mapping("the mapping", "mapping", source, entry)
     path = Path(source)
-    try:
-        with path.open("rb") as file:
-            head = file.read(16)
-    except FileNotFoundError:
-        raise WeightsError(f"there is no file {path}; give the path of a parameter file ({KINDS}), e.g. a params_model_*.npz.") from None
-    except OSError as error:
-        raise WeightsError(f"{path} cannot be read ({error}); give the path of a parameter file ({KINDS}).") from error
+    parts = af3_parts.parts(path)
+    if parts and parts != [path] and not _is_of_another_format(_head(parts[0])):
+        af3_parts.refuse_gaps(parts)
+        return _open_records(path, parts)
+    head = _head(path)
     if head[8:9] == b"{":  # after the length of its header, of which the first bytes may look like anything
         return _open_safetensors(path)
     if head.startswith(b"PK") and not _is_checkpoint(path):
@@ -72,11 +72,26 @@ def open_source(source: "Source | str | Path | Arrays", entry: str | None = None
     if head.startswith((b"PK", b"\x80")):  # the latter a bare pickle: how torch saved until release 1.6
         return _from_mapping(str(path), "torch checkpoint", checkpoints.read(path), entry)
     if head.startswith(af3_records.ZSTD_MAGIC) or path.name.endswith(".bin"):
-        return _open_records(path)
-    if head.startswith(b"\x93NUMPY"):
+        return _open_records(path, [path])
+    if head.startswith(NUMPY):
         raise WeightsError(f"{path} cannot be read as parameters: it is a single array without a name. Save it in an npz.")
     what = f"it begins with {head!r}" if head else "it is empty"
     raise WeightsError(f"{path} cannot be read as parameters: {what}; give one of: {KINDS}.")
+
+
+def _head(path: Path) -> bytes:
+    try:
+        with path.open("rb") as file:
+            return file.read(16)
+    except FileNotFoundError:
+        raise WeightsError(f"there is no file {path}; give the path of a parameter file ({KINDS}), e.g. a params_model_*.npz.") from None
+    except OSError as error:
+        raise WeightsError(f"{path} cannot be read ({error}); give the path of a parameter file ({KINDS}).") from error
+
+
+def _is_of_another_format(head: bytes) -> bool:
+    """Not AlphaFold 3's, whatever the name says: torch checkpoints are called ``.bin`` too."""
+    return head[8:9] == b"{" or head.startswith((b"PK", b"\x80", NUMPY))
 
 
 def _is_checkpoint(path: Path) -> bool:
@@ -151,17 +166,18 @@ def _open_safetensors(path: Path) -> Source:
     return Source(str(path), "safetensors", shapes, dtypes, read, metadata=metadata)
 
 
-def _open_records(path: Path) -> Source:
+def _open_records(path: Path, parts: Sequence[Path]) -> Source:
     try:
-        headers = {header.name: header for header in af3_records.headers(path)}
+        headers = {header.name: header for header in af3_records.headers(parts)}
     except (ValueError, struct.error, OSError) as error:
         raise WeightsError(f"{path} cannot be read as AlphaFold 3's records: {_damage(error)}") from error
 
     def read(wanted: Iterable[str]) -> Iterator[tuple[str, Tensor]]:
-        return af3_records.tensors(path, set(wanted))
+        return af3_records.tensors(parts, set(wanted))
 
     shapes = {name: header.shape for name, header in headers.items()}
-    return Source(str(path), "AlphaFold 3 records", shapes, {name: header.dtype for name, header in headers.items()}, read)
+    kind = "AlphaFold 3 records" + (f" in {len(parts)} files" if len(parts) > 1 else "")
+    return Source(str(path), kind, shapes, {name: header.dtype for name, header in headers.items()}, read)
 
 
 def _from_mapping(name: str, kind: str, content: Arrays, entry: str | None) -> Source:

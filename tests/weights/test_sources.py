@@ -144,6 +144,61 @@ def test_records_of_a_dtype_that_numpy_has_not(tmp_path: Path) -> None:
         assert all(torch.equal(read[name], x) for name, x in arrays.items())
 
 
+def split(folder: Path, name: str, cuts: tuple[int, ...] = (11, 90)) -> list[Path]:
+    """AlphaFold 3's records in files called after `name`, cut anywhere: in the middle of a header, and of data."""
+    (save_compressed_records if ".zst" in name else save_records)(folder / "whole")
+    data = (folder / "whole").read_bytes()
+    (folder / "whole").unlink()
+    borders = [0, *cuts, len(data)]
+    files = [folder / name.format(number) for number in range(len(borders) - 1)]
+    for file, begin, end in zip(files, borders, borders[1:], strict=False):
+        file.write_bytes(data[begin:end])
+    return files
+
+
+@pytest.mark.parametrize("name", ["af3.{}.bin.zst", "af3.bin.zst.{}", "af3.{}.bin", "af3.bin.{}"])
+def test_records_in_several_files(name: str, tmp_path: Path) -> None:
+    """Given by any of them, by their folder, or by the name without the number."""
+    files = split(tmp_path, name)
+    for given in (*files, tmp_path, tmp_path / name.replace(".{}", "")):
+        source = open_source(given)
+        assert source.kind == "AlphaFold 3 records in 3 files" and source.name == str(given)
+        read = everything(source)
+        assert read.keys() == ARRAYS.keys() and all(torch.equal(read[key], x) for key, x in ARRAYS.items())
+
+
+def test_many_parts_are_read_in_the_order_of_their_numbers(tmp_path: Path) -> None:
+    split(tmp_path, "af3.{}.bin", tuple(range(20, 240, 20)))  # 10 comes after 9, not after 1
+    assert everything(open_source(tmp_path)).keys() == ARRAYS.keys()
+
+
+def test_a_part_that_is_missing(tmp_path: Path) -> None:
+    files = split(tmp_path, "af3.{}.bin.zst")
+    files[1].unlink()
+    with pytest.raises(WeightsError, match=r"missing: there are af3\.0\.bin\.zst, af3\.2\.bin\.zst, but not 1\."):
+        open_source(files[0])
+    split(tmp_path, "af3.{}.bin.zst")[2].unlink()  # the last one cannot be missed by its number
+    with pytest.raises(WeightsError, match=r"cannot be read as AlphaFold 3's records: .*the file ends|zstandard"):
+        open_source(tmp_path)
+
+
+def test_a_whole_file_is_not_joined_with_parts_beside_it(tmp_path: Path) -> None:
+    split(tmp_path, "af3.{}.bin.zst")
+    save_compressed_records(tmp_path / "af3.bin.zst")
+    assert open_source(tmp_path / "af3.bin.zst").kind == open_source(tmp_path).kind == "AlphaFold 3 records"
+    save_compressed_records(tmp_path / "other.bin.zst")
+    with pytest.raises(WeightsError, match=r"several models: af3\.bin\.zst, other\.bin\.zst; give the path of one"):
+        open_source(tmp_path)
+
+
+def test_numbered_torch_checkpoints_are_each_their_own(tmp_path: Path) -> None:
+    for number in (3, 7):
+        torch.save({"x": torch.full((2,), float(number))}, tmp_path / f"epoch.{number}.bin")
+    assert everything(open_source(tmp_path / "epoch.7.bin"))["x"].tolist() == [7.0, 7.0]
+    with pytest.raises(WeightsError, match=r"cannot be read .*directory"):
+        open_source(tmp_path)
+
+
 @pytest.mark.parametrize(
     ("lengths", "rest", "words"),
     [
