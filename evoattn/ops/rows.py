@@ -35,9 +35,11 @@ def why_no_rows(spec: Any) -> list[str]:
     reasons = []
     pairs = [shape for shape in spec.bias_shapes if not of_keys(shape)]
     outer = range(_outer_axes(spec.batch, pairs))
+    listed = ", ".join(str(list(shape)) for shape in pairs)
     if any(spec.batch[axis] > 1 and all(shape[axis] == 1 for shape in pairs) for axis in outer):
-        listed = ", ".join(str(list(shape)) for shape in pairs)
         reasons.append(f"wants pair biases shared along the last of the batch axes {list(spec.batch)} and none before, got {listed}")
+    if pairs and prod(torch.broadcast_shapes(*pairs)) > max(map(prod, pairs)):
+        reasons.append(f"adds up the pair biases, and the sum of {listed} is larger than each")
     if spec.mask_shape is not None and not of_keys(spec.mask_shape):
         reasons.append(f"takes masks of keys, [..., 1, 1, k], got {list(spec.mask_shape)}")
     if spec.kv_heads != spec.heads:
