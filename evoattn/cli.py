@@ -1,5 +1,6 @@
 """The command line: ``evoattn run``, ``evoattn info`` and ``evoattn explain``; ``evoattn msa`` is in :mod:`evoattn.msa_cli`,
-``evoattn weights`` in :mod:`evoattn.weights_cli`, ``evoattn train`` in :mod:`evoattn.train_cli`.
+``evoattn weights`` in :mod:`evoattn.weights_cli`, ``evoattn train`` in :mod:`evoattn.train_cli`,
+``evoattn contacts`` in :mod:`evoattn.contacts_cli`.
 
 Exit codes: 0 done; 1 refused or failed, with a message that says why; 2 wrong usage; 3 out of memory; 130 interrupted (Ctrl-C, SIGTERM).
 Results go to standard output, progress and errors to standard error.
@@ -15,6 +16,7 @@ import typer
 
 from evoattn.config import PRESETS
 from evoattn.config import preset as preset_named
+from evoattn.contacts_cli import contacts_command
 from evoattn.errors import ConfigError
 from evoattn.io import FEATURE_PRESETS
 from evoattn.msa_cli import Block, Database, Evalue, Iterations, MsaFormat, Query, msa_app, numbered
@@ -39,6 +41,7 @@ EXPLAINED = ("cpu", "cuda", "mps")
 app.add_typer(msa_app)
 app.add_typer(weights_app)
 app.command("train", epilog=EXIT_CODES)(train_command)
+app.command("contacts", epilog=EXIT_CODES)(contacts_command)
 
 
 def main() -> None:

@@ -15,8 +15,11 @@ from torch import Tensor
 
 from evoattn.errors import ConfigError
 
-OURS: Final = ("representations.safetensors", "representations.npz", "run.json", "report.png", "contacts.png", "alignment.a3m")
-"""Every file that a run writes; only a folder with nothing else in it is ever replaced."""
+OURS: Final = (
+    "representations.safetensors", "representations.npz", "run.json", "report.png", "contacts.png", "contacts.csv", "contacts.npz",
+    "alignment.a3m",
+)  # fmt: skip
+"""Every file that a command writes into a folder of its own; only a folder with nothing else in it is ever replaced."""
 
 
 def refuse_output(folder: Path, *, force: bool) -> None:
