@@ -293,7 +293,7 @@ def _aligner() -> Any:
 
 
 def _count_identical(chain: Chain, index: Int64[np.ndarray, " n"], query: str) -> int:
-    return sum(at >= 0 and chain.letters[at] == letter for at, letter in zip(index, query, strict=True))
+    return sum(at >= 0 and chain.letters[at] == letter for at, letter in zip(index.tolist(), query, strict=True))
 
 
 def _is_copy(index: Int64[np.ndarray, " n"], identical: int) -> bool:
