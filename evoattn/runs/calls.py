@@ -1,11 +1,11 @@
-"""Which backend each attention of a trunk takes at given sizes, and why; nothing is computed."""
+"""Which backend each attention of a model takes at given sizes, and why; nothing is computed."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
 
-from evoattn.config import EvoformerConfig, TrunkConfig
+from evoattn.config import EvoformerConfig, MSATransformerConfig, TrunkConfig
 from evoattn.ops import ATTENTION, Explanation, explain
 
 STACKS = {"extra_stack": "extra-MSA stack", "evoformer": "Evoformer"}
@@ -23,7 +23,7 @@ class Sizes:
 
 @dataclass(frozen=True)
 class Call:
-    """One kind of attention of a trunk: which stack it is in, the backend that runs it, and every reason against the others."""
+    """One kind of attention of a model: which stack it is in, the backend that runs it, and every reason against the others."""
 
     stack: str
     kind: str
@@ -45,7 +45,7 @@ class _Shapes:
 
 
 def attention_calls(
-    config: TrunkConfig,
+    config: TrunkConfig | MSATransformerConfig,
     sizes: Sizes,
     *,
     dtype: torch.dtype = torch.float32,
@@ -54,7 +54,7 @@ def attention_calls(
     backend: str = "auto",
     gradients: bool = False,
 ) -> list[Call]:
-    """Every kind of attention in the trunk, in the order in which it runs, for one alignment without padding.
+    """Every kind of attention in the model, in the order in which it runs, for one alignment without padding.
 
     The shapes are those of whole calls; for inference a stack may make several, each of a slice of the leading axis.
 
@@ -64,16 +64,28 @@ def attention_calls(
     Raises:
         BackendError: the backend asked for cannot run one of the calls; the message has its reasons.
     """
-    stacks = {"extra_stack": (config.extra, sizes.n_extra), "evoformer": (config.evoformer, sizes.n_seq)}
     calls = []
+    for stack, shapes in _stacks(config, sizes):
+        with torch.device("meta"):
+            q, k = (torch.empty(shape, dtype=dtype, requires_grad=gradients) for shape in (shapes.q, shapes.k))
+            biases = [] if shapes.bias is None else [torch.empty(shapes.bias, dtype=dtype, requires_grad=gradients)]
+        explanation = explain(q, k, k, biases=biases, device=device, arch=arch)
+        calls.append(Call(stack, shapes.kind, ATTENTION.select(explanation.spec, backend).name, explanation))
+    return calls
+
+
+def _stacks(config: TrunkConfig | MSATransformerConfig, sizes: Sizes) -> Iterator[tuple[str, _Shapes]]:
+    """Every kind of attention with the stack that it is in, in words."""
+    if isinstance(config, MSATransformerConfig):
+        s, n, h = sizes.n_seq, 1 + sizes.n_res, config.n_head
+        d = config.c_m // h
+        yield "MSA Transformer", _Shapes("tied rows", (n, h, s * d), (n, h, s * d))
+        yield "MSA Transformer", _Shapes("MSA column", (n, s, h, d), (n, s, h, d))
+        return
+    stacks = {"extra_stack": (config.extra, sizes.n_extra), "evoformer": (config.evoformer, sizes.n_seq)}
     for name, (stack, n_rows) in stacks.items():
         for shapes in [] if stack is None else _shapes(stack, n_rows, sizes.n_res):
-            with torch.device("meta"):
-                q, k = (torch.empty(shape, dtype=dtype, requires_grad=gradients) for shape in (shapes.q, shapes.k))
-                biases = [] if shapes.bias is None else [torch.empty(shapes.bias, dtype=dtype, requires_grad=gradients)]
-            explanation = explain(q, k, k, biases=biases, device=device, arch=arch)
-            calls.append(Call(STACKS[name], shapes.kind, ATTENTION.select(explanation.spec, backend).name, explanation))
-    return calls
+            yield STACKS[name], shapes
 
 
 def _shapes(c: EvoformerConfig, s: int, n: int) -> Iterator[_Shapes]:

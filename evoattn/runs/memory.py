@@ -6,16 +6,19 @@ from typing import Final
 
 import torch
 
-from evoattn.config import TrunkConfig
+from evoattn.config import MSATransformerConfig, TrunkConfig
 from evoattn.errors import MemoryLimitError
 from evoattn.model import EvoformerTrunk
 from evoattn.runs.calls import Sizes
+from evoattn.stacks import MSATransformer
 
 _MEMINFO: Final = Path("/proc/meminfo")
 _CGROUP: Final = Path("/sys/fs/cgroup")
 
 
-def refuse_what_cannot_fit(config: TrunkConfig, sizes: Sizes, dtype: torch.dtype, device: torch.device) -> None:
+def refuse_what_cannot_fit(
+    config: TrunkConfig | MSATransformerConfig, sizes: Sizes, dtype: torch.dtype, device: torch.device
+) -> None:
     """Raise MemoryLimitError if parameters and representations alone are more than the memory that is free."""
     free = free_memory(device)
     parts = least_memory(config, sizes, dtype)
@@ -23,18 +26,29 @@ def refuse_what_cannot_fit(config: TrunkConfig, sizes: Sizes, dtype: torch.dtype
     if free is None or needed <= free:
         return
     shown = ", ".join(f"{name} {_gib(size)}" for name, size in parts.items())
+    if isinstance(config, MSATransformerConfig):
+        reason, fewer = "Every representation has a number for each residue of each row", "fewer rows (--max-seqs), "
+    else:
+        reason, fewer = "The pair representation grows with the square of the residues", ""
     raise MemoryLimitError(
         f"{sizes.n_res:,} residues do not fit: the run needs at least {_gib(needed)} ({shown}), and {_gib(free)} of memory are free on "
-        f"{device.type}. Nothing was run. The pair representation grows with the square of the residues: take a shorter stretch of the "
-        "protein, a dtype of half the size (bf16), or a machine with more memory."
+        f"{device.type}. Nothing was run. {reason}: take {fewer}a shorter stretch of the protein, a dtype of half the size (bf16), or a "
+        "machine with more memory."
     )
 
 
-def least_memory(config: TrunkConfig, sizes: Sizes, dtype: torch.dtype) -> dict[str, int]:
-    """Bytes that no way of running the trunk can do without: a lower bound, not an estimate.
+def least_memory(config: TrunkConfig | MSATransformerConfig, sizes: Sizes, dtype: torch.dtype) -> dict[str, int]:
+    """Bytes that no way of running the model can do without: a lower bound, not an estimate.
 
     While z is embedded there is a second array of its size, beside m; while the extra-MSA stack runs, its alignment is beside m and z.
+    Tied row attention of the MSA Transformer has queries, keys and values of all rows at once, beside m.
     """
+    if isinstance(config, MSATransformerConfig):
+        with torch.device("meta"):
+            parameters = sum(parameter.numel() for parameter in MSATransformer(config).parameters())
+        m = sizes.n_seq * (1 + sizes.n_res) * config.c_m
+        counts = {"parameters": parameters, "MSA representation": m, "queries, keys and values of tied rows": 3 * m}
+        return {name: count * dtype.itemsize for name, count in counts.items()}
     with torch.device("meta"):
         parameters = sum(parameter.numel() for parameter in EvoformerTrunk(config).parameters())
     m = sizes.n_seq * sizes.n_res * config.evoformer.c_m

@@ -1,8 +1,6 @@
 """From an alignment file to the representation and the contacts of the MSA Transformer, with the same folder and account as a trunk's."""
 
 from contextlib import ExitStack
-from dataclasses import asdict
-from datetime import UTC, datetime
 from importlib.util import find_spec
 from typing import Any
 
@@ -15,13 +13,15 @@ from evoattn.io import MSA, select_rows, write_msa
 from evoattn.io.esm_tokens import esm_tokens
 from evoattn.io.search import OnProgress
 from evoattn.primitives import redraw_
+from evoattn.runs.calls import Sizes, attention_calls
 from evoattn.runs.figure import draw_contacts
 from evoattn.runs.inputs import read_input
+from evoattn.runs.memory import refuse_what_cannot_fit
 from evoattn.runs.output import new_folder, write_json, write_tensors
 from evoattn.runs.presets import MSA_TRANSFORMERS
-from evoattn.runs.record import NO_REPORT, counted, file_sha256, input_record, settings_record
+from evoattn.runs.record import NO_REPORT, counted, file_sha256, model_record, run_record
 from evoattn.runs.settings import RunSettings
-from evoattn.runs.watch import OnBlock, Stopwatch, peak_memory, versions
+from evoattn.runs.watch import OnBlock, Stopwatch
 from evoattn.stacks.msa_transformer import MSATransformer, MSATransformerOutput
 from evoattn.weights import load_weights
 from evoattn.weights.sources import open_source
@@ -31,11 +31,13 @@ HEAD = "contact_head."
 
 def run_msa_transformer(settings: RunSettings, on_block: OnBlock | None, on_search: OnProgress | None) -> dict[str, Any]:
     """As :func:`evoattn.runs.run`, which calls it, for the preset "msa_transformer"."""
-    started = datetime.now(UTC).isoformat(timespec="seconds")
-    device, watch = settings.torch_device, Stopwatch(settings.torch_device)
+    config, device, watch = MSA_TRANSFORMERS[settings.preset_name], settings.torch_device, Stopwatch(settings.torch_device)
     with watch.stage("read alignment" if settings.database is None else "search database"):
         msa = read_input(settings, on_search)
         kept = select_rows(msa, settings.feature_config.max_seqs)
+    sizes = Sizes(n_seq=kept.n_seq, n_extra=0, n_res=kept.n_res)
+    refuse_what_cannot_fit(config, sizes, settings.torch_dtype, device)
+    calls = attention_calls(config, sizes, dtype=settings.torch_dtype, device=device.type, backend=settings.backend)
     with watch.stage("build model"):
         model, weights = build(settings)
         set_execution(model, backend=settings.backend)
@@ -52,32 +54,12 @@ def run_msa_transformer(settings: RunSettings, on_block: OnBlock | None, on_sear
         if "contacts" in tensors and can_draw:
             title = f"{settings.input.name}: {counted(kept.n_seq, 'row')} of {msa.n_seq:,}, the MSA Transformer"
             files.append(draw_contacts(folder, tensors["contacts"], title))
-        record = {
-            "started": started,
-            "versions": versions(),
-            "settings": settings_record(settings),
-            "input": input_record(settings, msa),
-            "rows": {"kept": kept.n_seq, "rule": _rule(msa, kept)},
-            "model": {
-                "preset": settings.preset_name,
-                "config": asdict(model.config),
-                "parameters": sum(parameter.numel() for parameter in model.parameters()),
-                "weights": weights,
-                "recycles": 0,
-            },
-            "execution": {
-                "dtype": settings.dtype, "device": str(device), "threads": torch.get_num_threads(), "backend": settings.backend,
-                "attention": [],
-            },
-            "seconds": {stage: round(seconds, 4) for stage, seconds in watch.seconds.items()},
-            "peak_memory_bytes": peak_memory(device),
-            "output": {
-                "folder": str(settings.folder),
-                "files": [*(file.name for file in files), "run.json"],
-                "tensors": {name: {"shape": list(x.shape), "dtype": str(x.dtype).removeprefix("torch.")} for name, x in tensors.items()},
-            },
-            "warnings": _warnings(settings, tensors, can_draw),
-        }  # fmt: skip
+        record = run_record(
+            settings, msa, watch, calls, files, tensors,
+            rows={"kept": kept.n_seq, "rule": _rule(msa, kept)},
+            model=model_record(settings, config, model, weights),
+            notes=_warnings(settings, tensors, can_draw),
+        )  # fmt: skip
         write_json(folder / "run.json", record)
     return record
 

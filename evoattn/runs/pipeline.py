@@ -2,7 +2,6 @@
 
 from contextlib import ExitStack
 from dataclasses import asdict
-from datetime import UTC, datetime
 from importlib.util import find_spec
 from typing import Any
 
@@ -24,9 +23,9 @@ from evoattn.runs.memory import refuse_what_cannot_fit
 from evoattn.runs.msa_transformer import run_msa_transformer
 from evoattn.runs.output import new_folder, refuse_output, write_json, write_tensors
 from evoattn.runs.presets import MSA_TRANSFORMERS
-from evoattn.runs.record import call_record, counted, input_record, model_record, rows_record, settings_record, warnings
+from evoattn.runs.record import counted, model_record, rows_record, run_record, warnings
 from evoattn.runs.settings import REPRESENTATIONS, RunSettings
-from evoattn.runs.watch import OnBlock, Stopwatch, peak_memory, versions
+from evoattn.runs.watch import OnBlock, Stopwatch
 
 
 def run(settings: RunSettings, on_block: OnBlock | None = None, on_search: OnProgress | None = None) -> dict[str, Any]:
@@ -46,7 +45,6 @@ def run(settings: RunSettings, on_block: OnBlock | None = None, on_search: OnPro
     refuse_output(settings.folder, force=settings.force)
     if settings.preset_name in MSA_TRANSFORMERS:
         return run_msa_transformer(settings, on_block, on_search)
-    started = datetime.now(UTC).isoformat(timespec="seconds")
     device, watch = settings.torch_device, Stopwatch(settings.torch_device)
     with watch.stage("read alignment" if settings.database is None else "search database"):
         found = read_input(settings, on_search)
@@ -77,30 +75,13 @@ def run(settings: RunSettings, on_block: OnBlock | None = None, on_search: OnPro
                 files.append(draw(folder, Report(msa, made.kept, out, maps, title, seed)))
                 if "contacts" in tensors:
                     files.append(draw_contacts(folder, tensors["contacts"], title))
-        record = {
-            "started": started,
-            "versions": versions(),
-            "settings": settings_record(settings),
-            "input": input_record(settings, found),
-            "rows": rows_record(msa, made.draw, settings),
-            "features": {"preset": settings.features, **asdict(settings.feature_config)},
-            "model": model_record(settings, model, weights),
-            "execution": {
-                "dtype": settings.dtype,
-                "device": str(device),
-                "threads": torch.get_num_threads(),
-                "backend": settings.backend,
-                "attention": [call_record(call) for call in calls],
-            },
-            "seconds": {stage: round(seconds, 4) for stage, seconds in watch.seconds.items()},
-            "peak_memory_bytes": peak_memory(device),
-            "output": {
-                "folder": str(settings.folder),
-                "files": [*(file.name for file in files), "run.json"],
-                "tensors": {name: {"shape": list(x.shape), "dtype": str(x.dtype).removeprefix("torch.")} for name, x in tensors.items()},
-            },
-            "warnings": warnings(settings, msa, made.sizes, weights, tensors, has_report=can_draw),
-        }
+        record = run_record(
+            settings, found, watch, calls, files, tensors,
+            rows=rows_record(msa, made.draw, settings),
+            features={"preset": settings.features, **asdict(settings.feature_config)},
+            model=model_record(settings, settings.config, model, weights),
+            notes=warnings(settings, msa, made.sizes, weights, tensors, has_report=can_draw),
+        )  # fmt: skip
         write_json(folder / "run.json", record)
     return record
 

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from evoattn.config import MSATransformerConfig
+from evoattn.config import PRESETS, MSATransformerConfig
 from evoattn.errors import ConfigError
 from evoattn.weights.families import FAMILIES
 
@@ -15,10 +15,12 @@ _FAMILY_OF: Final = {
 
 
 def refuse_preset(name: str) -> None:
-    """Raise ConfigError if a run of this published system needs more than an alignment."""
+    """Raise ConfigError if there is no such preset, or a run of this published system needs more than an alignment."""
     key = name.lower().replace("_", "").replace("-", "")
-    if key not in _FAMILY_OF:
+    if name in PRESETS or name in MSA_TRANSFORMERS:
         return
+    if key not in _FAMILY_OF:
+        raise ConfigError(f"there is no preset {name!r} to run; there are {', '.join([*PRESETS, *MSA_TRANSFORMERS])}.")
     family = FAMILIES[_FAMILY_OF[key]]
     needs = "a language model of single sequences (ESM-2)" if family.name == "esmfold" else "encoders of atoms"
     raise ConfigError(

@@ -8,10 +8,12 @@ from typing import Any, Final
 import torch
 from torch import Tensor, nn
 
+from evoattn.config import MSATransformerConfig, TrunkConfig
 from evoattn.io import MSA, FeatureDraw
 from evoattn.io.filters import first_occurrences
 from evoattn.runs.calls import Call, Sizes
 from evoattn.runs.settings import RunSettings
+from evoattn.runs.watch import Stopwatch, peak_memory, versions
 
 NO_REPORT: Final = "report.png was not drawn, since matplotlib is not installed: pip install 'evoattn[viz]' brings it."
 
@@ -41,6 +43,35 @@ def input_record(settings: RunSettings, msa: MSA) -> dict[str, Any]:
     }
 
 
+def run_record(
+    settings: RunSettings, msa: MSA, watch: Stopwatch, calls: list[Call], files: list[Path], tensors: dict[str, Tensor], *,
+    notes: list[str], **parts: Any,
+) -> dict[str, Any]:  # fmt: skip
+    """The whole of ``run.json``; `parts` are those that each kind of model has its own of: "rows", "features", "model"."""
+    return {
+        "started": watch.started,
+        "versions": versions(),
+        "settings": settings_record(settings),
+        "input": input_record(settings, msa),
+        **parts,
+        "execution": {
+            "dtype": settings.dtype,
+            "device": str(watch.device),
+            "threads": torch.get_num_threads(),
+            "backend": settings.backend,
+            "attention": [call_record(call) for call in calls],
+        },
+        "seconds": {stage: round(seconds, 4) for stage, seconds in watch.seconds.items()},
+        "peak_memory_bytes": peak_memory(watch.device),
+        "output": {
+            "folder": str(settings.folder),
+            "files": [*(file.name for file in files), "run.json"],
+            "tensors": {name: {"shape": list(x.shape), "dtype": str(x.dtype).removeprefix("torch.")} for name, x in tensors.items()},
+        },
+        "warnings": notes,
+    }
+
+
 def rows_record(msa: MSA, draw: FeatureDraw, settings: RunSettings) -> dict[str, Any]:
     """What becomes of the rows: kept in the MSA representation, fed to the extra-MSA stack, counted in profiles alone, or left out."""
     features = settings.feature_config
@@ -63,10 +94,12 @@ def rows_record(msa: MSA, draw: FeatureDraw, settings: RunSettings) -> dict[str,
     return {"kept": kept, "extra": extra, "profile_only": rest, "repeats": repeats, "rule": rule}
 
 
-def model_record(settings: RunSettings, model: nn.Module, weights: dict[str, Any]) -> dict[str, Any]:
+def model_record(
+    settings: RunSettings, config: TrunkConfig | MSATransformerConfig, model: nn.Module, weights: dict[str, Any]
+) -> dict[str, Any]:
     return {
         "preset": settings.preset_name,
-        "config": asdict(settings.config),
+        "config": asdict(config),
         "parameters": sum(parameter.numel() for parameter in model.parameters()),
         "weights": weights,
         "recycles": settings.recycles,

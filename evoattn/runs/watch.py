@@ -4,6 +4,7 @@ import platform
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from time import perf_counter
 from typing import Any
 
@@ -19,10 +20,11 @@ OnBlock = Callable[[int, int], None]
 
 
 class Stopwatch:
-    """Seconds per stage; a GPU is waited for, so that its work counts where it was started."""
+    """When a run started, and seconds per stage; a GPU is waited for, so that its work counts where it was started."""
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
+        self.started = datetime.now(UTC).isoformat(timespec="seconds")
         self.seconds: dict[str, float] = {}
 
     def now(self) -> float:

@@ -8,7 +8,8 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from evoattn import MSATransformerConfig
+from evoattn import MSATransformer, MSATransformerConfig
+from evoattn.runs import memory, msa_transformer
 from evoattn.runs.presets import MSA_TRANSFORMERS
 from tests.cli.commands import FAMILY, evoattn
 from tests.helpers import GOLDEN
@@ -52,6 +53,31 @@ def test_against_the_published_code(files: tuple[Path, Path, Path], order: int) 
     torch.testing.assert_close(found["contacts"], torch.from_numpy(GIVEN["out/contacts"]), atol=2e-5, rtol=1e-5)
     record = json.loads(Path("out/run.json").read_text())
     assert record["model"]["weights"]["heads"] == ["contact_head"] and record["rows"]["kept"] == 3
+    assert [(call["stack"], call["kind"]) for call in record["execution"]["attention"]] == [
+        ("MSA Transformer", "tied rows"), ("MSA Transformer", "MSA column"),
+    ]  # fmt: skip
+
+
+def test_its_record_has_the_parts_of_a_trunks(files: tuple[Path, Path, Path]) -> None:
+    written(files[0])
+    own = json.loads(Path("out/run.json").read_text())
+    assert evoattn("run", FAMILY, "--preset", "tiny", "--out", "trunk").exit_code == 0
+    trunk = json.loads(Path("trunk/run.json").read_text())
+    assert [part for part in trunk if part != "features"] == list(own)
+    for part in ("execution", "input", "model", "output"):
+        assert own[part].keys() == trunk[part].keys()
+
+
+def test_what_cannot_fit_is_refused_before_any_work(files: tuple[Path, Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Parameters, and four times the representation: 3 rows of 16 residues and the first token, 12 channels."""
+    parameters = sum(parameter.numel() for parameter in MSATransformer(MSA_TRANSFORMERS["msa_transformer"]).parameters())
+    least = 4 * (parameters + 4 * 3 * 17 * 12)
+    monkeypatch.setattr(memory, "free_memory", lambda device: least)
+    written(files[0])
+    monkeypatch.setattr(memory, "free_memory", lambda device: least - 1)
+    monkeypatch.setattr(msa_transformer, "build", lambda settings: pytest.fail("work was begun"))
+    result = evoattn("run", files[0], "--preset", "msa_transformer", "--out", "more")
+    assert result.exit_code == 3 and "fewer rows (--max-seqs)" in result.stderr and not Path("more").exists()
 
 
 def test_contacts_need_the_head_and_its_parameters(files: tuple[Path, Path, Path]) -> None:
@@ -77,6 +103,8 @@ def test_contacts_need_the_head_and_its_parameters(files: tuple[Path, Path, Path
         (["--preset", "boltz-2"], "encoders of atoms"),
         (["--preset", "af3"], "load_weights("),
         (["--preset", "esmfold"], "a language model"),
+        (["--preset", "alphafold9"], "there is no preset 'alphafold9' to run; there are af2, af2_model_1"),
+        (["--preset", "alphafold9"], "tiny, msa_transformer."),
     ],
 )
 def test_refused(work: Path, options: list[object], text: str) -> None:

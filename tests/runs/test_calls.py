@@ -7,13 +7,15 @@ import pytest
 import torch
 from torch import Tensor
 
-from evoattn.config import PRESETS, TrunkConfig
+from evoattn.config import PRESETS, MSATransformerConfig, TrunkConfig
 from evoattn.errors import BackendError
 from evoattn.io import make_features
 from evoattn.model import EvoformerTrunk
 from evoattn.ops import explain
+from evoattn.primitives import attention as modules
 from evoattn.primitives.capture import ATTENTION_MODULES
 from evoattn.runs import Sizes, attention_calls
+from evoattn.stacks import MSATransformer
 from tests.runs.cases import alignment
 
 SIZES = Sizes(n_seq=3, n_extra=2, n_res=7)
@@ -40,6 +42,22 @@ def test_shapes_are_those_of_the_blocks(gradients: bool) -> None:
     config = PRESETS["tiny"]
     calls = attention_calls(config, SIZES, gradients=gradients)
     assert [str(call.explanation.spec) for call in calls] == real_calls(config, gradients=gradients)
+
+
+def test_shapes_are_those_of_the_msa_transformer(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = MSATransformerConfig(n_blocks=1, c_m=12, n_head=3, c_hidden_transition=8, c_row_position=12)
+    seen: list[str] = []
+
+    def attention(q: Tensor, k: Tensor, v: Tensor, *, mask: None = None, **_: Any) -> Tensor:
+        seen.append(str(explain(q, k, v).spec))
+        return v
+
+    monkeypatch.setattr(modules, "attention", attention)
+    with torch.no_grad():
+        MSATransformer(config).eval()(torch.randint(4, 24, (SIZES.n_seq, 1 + SIZES.n_res)), contacts=False)
+    calls = attention_calls(config, SIZES)
+    assert [str(call.explanation.spec) for call in calls] == seen
+    assert [(call.stack, call.kind) for call in calls] == [("MSA Transformer", "tied rows"), ("MSA Transformer", "MSA column")]
 
 
 def test_every_kind_has_a_name() -> None:
