@@ -18,6 +18,7 @@ jaxtyping.install_import_hook("evoattn", "beartype.beartype")
 ROOT = Path(__file__).resolve().parents[1]
 
 os.environ.setdefault("MPLBACKEND", "Agg")  # no test opens a window
+os.environ["TRITON_INTERPRET"] = "1"  # before anything imports triton: kernels run as Python, on any machine
 torch.set_num_threads(1)  # tests are small: threads only wait for each other, and one gives the same order of sums everywhere
 if not torch.cuda.is_available():  # some CUDA kernels under test have no deterministic form
     torch.use_deterministic_algorithms(True)  # also fills torch.empty with NaN, which shows reads of unwritten memory
