@@ -1,7 +1,10 @@
-"""NVIDIA's cuEquivariance: triangle attention, which serves any rows that share one pair bias; single attention is one row.
+"""NVIDIA's cuEquivariance: triangle attention, and the triangle multiplicative update.
 
-Its limits, as of 0.13, are in :func:`why_not`. Where its kernels do not serve a call, cuEquivariance runs plain torch, which materialises
-the logits; those calls are refused here. Its function ``attention_pair_bias`` is a whole block with its projections, not this op.
+Triangle attention serves any rows that share one pair bias; single attention is one row. (Its function ``attention_pair_bias`` is a whole
+block with its projections, not this op.)
+
+The limits, as of 0.13, are in :func:`why_not` and :func:`update_why_not`. Where its kernels do not serve a call, cuEquivariance runs plain
+torch, which materialises the logits; those calls are refused here.
 """
 
 from collections.abc import Sequence
@@ -59,3 +62,40 @@ def run(q: Tensor, k: Tensor, v: Tensor, biases: Sequence[Tensor], mask: Tensor 
 
 
 CUEQUIVARIANCE = Backend("cuequivariance", run, why_not, missing, package="cuequivariance-torch", needs_check=True)
+
+
+def update_why_not(spec: Any) -> list[str]:
+    """For a :class:`evoattn.ops.triangle_update.TriangleSpec`."""
+    reasons = against_card(spec, (8, 0))
+    if spec.dtype not in (torch.bfloat16, torch.float32):
+        reasons.append(f"serves bfloat16 and float32, not {spec.dtype}; it keeps the product, which overflows float16, in the dtype of z")
+    if spec.product_dtype != spec.dtype or spec.weight_dtypes != {spec.dtype}:
+        reasons.append(f"computes in one dtype, that of z, {spec.dtype}, for products ({spec.product_dtype}) and parameters too")
+    if spec.c_z % 32 or spec.c % 32:
+        reasons.append(f"needs channels in steps of 32, got {spec.c_z} and {spec.c} of the product")
+    if spec.eps[0] != spec.eps[1]:
+        reasons.append(f"takes one eps for both norms, got {spec.eps[0]:g} and {spec.eps[1]:g}")
+    if spec.mean:
+        reasons.append("sums over the third residue, and does not average")
+    if spec.n <= 100:
+        reasons.append(f"runs plain torch up to 100 residues, got {spec.n}")
+    return reasons
+
+
+def update(z: Tensor, weights: Any, mask: Tensor | None, incoming: bool, divide_by: None) -> Tensor:
+    """The update of z [*batch, n, n, c_z]; `weights` are :class:`evoattn.ops.triangle_update.TriangleWeights`."""
+    kernel = import_module(MODULES[0]).triangle_multiplicative_update
+    layers = {
+        "norm_in": weights.norm_in, "p_in": weights.proj, "g_in": weights.gate,
+        "norm_out": weights.norm_out, "p_out": weights.out, "g_out": weights.out_gate,
+    }  # fmt: skip
+    named = {f"{name}_{part}": getattr(layer, part) for name, layer in layers.items() for part in ("weight", "bias")}
+    folded = z.reshape(-1, *z.shape[-3:])
+    rows = None if mask is None else mask.reshape(folded.shape[:-1]).to(z.dtype)
+    with current_device_of(z):
+        out = kernel(folded, "incoming" if incoming else "outgoing", mask=rows, **named, eps=weights.norm_in.eps)
+    updated: Tensor = out.reshape(z.shape)
+    return updated
+
+
+CUEQUIVARIANCE_UPDATE = Backend("cuequivariance", update, update_why_not, missing, package="cuequivariance-torch", needs_check=True)
