@@ -14,6 +14,7 @@ from typing import Annotated
 import torch
 import typer
 
+from evoattn.check_cli import check_command
 from evoattn.config import PRESETS
 from evoattn.config import preset as preset_named
 from evoattn.contacts_cli import contacts_command
@@ -40,6 +41,7 @@ EXPLAINED = ("cpu", "cuda", "mps")
 
 app.add_typer(msa_app)
 app.add_typer(weights_app)
+app.command("check", epilog=EXIT_CODES)(check_command)
 app.command("train", epilog=EXIT_CODES)(train_command)
 app.command("contacts", epilog=EXIT_CODES)(contacts_command)
 
