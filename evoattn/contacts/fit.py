@@ -51,8 +51,10 @@ class FitConfig:
         for name, least in (("heads", 1), ("d_head", 1), ("steps", 2), ("batch", 1), ("seed", 0)):
             if getattr(self, name) < least:
                 raise ConfigError(f"{name} is {getattr(self, name)}; it must be at least {least}.")
-        if self.learning_rate <= 0 or self.ridge < 0:
-            raise ConfigError(f"learning_rate {self.learning_rate} must be above 0, and ridge {self.ridge} at least 0.")
+        if not self.learning_rate > 0:
+            raise ConfigError(f"learning_rate is {self.learning_rate}; it must be above 0, such as 0.03.")
+        if not self.ridge >= 0:
+            raise ConfigError(f"ridge is {self.ridge}; it must be at least 0, such as 0.1.")
 
     @property
     def dtype(self) -> torch.dtype:
@@ -144,8 +146,9 @@ def backward(model: FactoredAttention, targets: Int[Tensor, "b n"], ridge: float
 
 def squared_couplings(maps: Float[Tensor, "h n n"], values: Float[Tensor, "h a b"]) -> Float[Tensor, ""]:
     """The sum of all W_ij(a, b)^2 of the symmetric couplings, through Gram matrices of maps and values."""
+    wide = torch.promote_types(maps.dtype, torch.float32)
     plain, mirrored = (
-        (maps.flatten(1) @ of_maps.flatten(1).T).float() * (values.flatten(1) @ of_values.flatten(1).T).float()
+        (maps.flatten(1) @ of_maps.flatten(1).T).to(wide) * (values.flatten(1) @ of_values.flatten(1).T).to(wide)
         for of_maps, of_values in ((maps, values), (maps.mT, values.mT))
     )
     return (plain + mirrored).sum() / 2
@@ -156,7 +159,7 @@ def _loss(
 ) -> Float[Tensor, ""]:
     """-log p of the letters of r residues given all others, summed."""
     by_letter = rearrange(coupled, "r n (a b) -> (n b) (r a)", a=AMINO_ACIDS)
-    logits = rearrange(letters @ by_letter, "b (r a) -> b r a", a=AMINO_ACIDS).float() + bias
+    logits = rearrange(letters @ by_letter, "b (r a) -> b r a", a=AMINO_ACIDS).to(bias.dtype) + bias
     return F.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="sum", ignore_index=IGNORED)
 
 

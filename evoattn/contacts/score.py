@@ -17,7 +17,7 @@ def average_product_correction(strengths: Float[Tensor, "n n"]) -> Float[Tensor,
     The diagonal of the result is 0.
     """
     itself = torch.eye(len(strengths), dtype=torch.bool)
-    strengths = strengths.masked_fill(itself, 0.0)
+    strengths = ((strengths + strengths.T) / 2).masked_fill(itself, 0.0)  # exactly symmetric, whatever the rounding
     mean = strengths.sum(1) / max(1, len(strengths) - 1)
     overall = mean.mean()
     product = mean[:, None] * mean[None, :] / overall if overall > 0 else torch.zeros_like(strengths)

@@ -1,6 +1,6 @@
 """A protein structure in the columns of an alignment: chains of a PDB or mmCIF file, and which residue of the query each residue is."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from io import StringIO
@@ -18,6 +18,9 @@ from evoattn.io.sources import opened
 LEAST_IDENTITY: Final = 0.3
 """Below this identity a chain is refused: unrelated sequences reach 0.2 when they are aligned over their whole length."""
 
+LEAST_OVERLAP: Final = 0.5
+"""A chain must align with this part of its residues, or with this part of those of the query: a few may agree by chance."""
+
 COPY_IDENTITY: Final = 0.9
 """From this identity on another chain counts as a copy of the chosen one."""
 
@@ -29,6 +32,9 @@ AMINO_ACID_NAMES: Final = {
     "LEU": "L", "LYS": "K", "MET": "M", "PHE": "F", "PRO": "P", "SER": "S", "THR": "T", "TRP": "W", "TYR": "Y", "VAL": "V",
 }  # fmt: skip
 """The twenty standard residues and their letters."""
+
+LISTED: Final = 20
+"""Residues that an account names one by one in words; all of them are in its attributes."""
 
 _READ_AS: Final = {"SEC": "C", "PYL": "X", "UNK": "X"}
 """Beside Biopython's table of modified residues; letters as :mod:`evoattn.io.residues` reads them."""
@@ -82,8 +88,8 @@ class StructureAccount:
             f"observed, {self.identical} of them identical"
         ]
         named = {"different (query, number, chain)": self.differ, "not in the query": self.left_out, "copies of the chain": self.copies}
-        lines += [f"{what}: {', '.join(names)}" for what, names in named.items() if names]
-        lines += [f"not observed: {', '.join(map(str, self.unobserved))}"] if self.unobserved else []
+        lines += [f"{what}: {_listed(names)}" for what, names in named.items() if names]
+        lines += [f"not observed: {_listed(self.unobserved)}"] if self.unobserved else []
         return "\n".join([*lines, *self.notes])
 
 
@@ -146,10 +152,12 @@ def read_structure(path: str | Path, query: str, *, chain: str | None = None) ->
     identical = {one.name: _count_identical(one, placed[one.name], query) for one in chains}
     best = max(chains, key=lambda one: identical[one.name]) if chain is None else next(one for one in chains if one.name == chain)
     account = _account(best, placed[best.name], query, "the only chain" if len(chains) == 1 else _why(chain, len(chains)))
-    if account.identity < LEAST_IDENTITY or account.observed < 2:
+    overlap = account.observed / min(len(query), len(best.letters))
+    if account.identity < LEAST_IDENTITY or overlap < LEAST_OVERLAP:
         raise StructureError(
-            f"{source}: chain {best.name} is not of this family: {account.identical} of {account.observed} residues that align to the "
-            f"query are identical, and at least {100 * LEAST_IDENTITY:.0f} % is asked for. Give the structure of the query or of a close "
+            f"{source}: chain {best.name} is not of this family: of its {len(best.letters)} residues {account.observed} align to the "
+            f"{len(query)} of the query and {account.identical} of those are identical; at least {100 * LEAST_OVERLAP:.0f} % of the "
+            f"shorter must align, and {100 * LEAST_IDENTITY:.0f} % of those be identical. Give the structure of the query or of a close "
             f"homolog, or another of the chains {', '.join(one.name for one in chains)}."
         )
     copies = [one for one in chains if one is not best and _is_copy(placed[one.name], identical[one.name])]
@@ -318,6 +326,11 @@ def _account(chain: Chain, index: Int64[np.ndarray, " n"], query: str, chosen: s
 
 def _why(asked: str | None, n_chains: int) -> str:
     return "as asked" if asked is not None else f"of {n_chains} the one most like the query"
+
+
+def _listed(names: Sequence[object]) -> str:
+    more = f" and {len(names) - LISTED} more" if len(names) > LISTED else ""
+    return ", ".join(map(str, names[:LISTED])) + more
 
 
 def _taken(cb: Float64[np.ndarray, "r 3"], index: Int64[np.ndarray, " n"]) -> Float64[np.ndarray, "n 3"]:

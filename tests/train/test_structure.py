@@ -121,7 +121,7 @@ def test_chains(tmp_path: Path) -> None:
     assert asked.account.differ == ("M1A",) and asked.account.chosen == "as asked"
     with pytest.raises(StructureError, match=r"a.pdb has no protein chain 'X'; it has P \(20 residues\), A \(20 residues\)"):
         read_structure(path, QUERY, chain="X")
-    with pytest.raises(StructureError, match=r"chain P is not of this family: .* at least 30 % is asked for"):
+    with pytest.raises(StructureError, match=r"chain P is not of this family: .* and 30 % of those be identical"):
         read_structure(path, QUERY, chain="P")
 
 
