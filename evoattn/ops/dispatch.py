@@ -22,8 +22,9 @@ from evoattn.ops.registry import Backend, Registry
 from evoattn.ops.sdpa import SDPA
 from evoattn.ops.spec import AttentionSpec, describe
 from evoattn.ops.streaming import STREAMING
+from evoattn.ops.triton import TRITON
 
-ATTENTION = Registry("attention", [SDPA, CUEQUIVARIANCE, DEEPSPEED, FLASH_ATTN, STREAMING, FLEX, REFERENCE])
+ATTENTION = Registry("attention", [SDPA, TRITON, CUEQUIVARIANCE, DEEPSPEED, FLASH_ATTN, STREAMING, FLEX, REFERENCE])
 
 
 def run_backend(

@@ -69,7 +69,7 @@ def test_explanation_shows_everything() -> None:
 
 def test_order_and_choice_of_attention() -> None:
     """A changed order is a changed default: it wants a benchmark."""
-    assert ATTENTION.names == ["sdpa", "cuequivariance", "deepspeed", "flash_attn", "streaming", "flex", "reference"]
+    assert ATTENTION.names == ["sdpa", "triton", "cuequivariance", "deepspeed", "flash_attn", "streaming", "flex", "reference"]
     q = torch.empty(8, 16, 4, 8)
     assert explain(q, q, q).chosen == "sdpa"
     assert explain(q, q, q[..., :5]).chosen == "streaming"
