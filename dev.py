@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """From a fresh clone to a running evoattn, with nothing but Python 3.11 or newer and the standard library.
 
-  python3 dev.py demo               set up .venv if needed, then run evoattn on a shipped alignment (writes demo_out/)
+  python3 dev.py demo               set up .venv if needed, then find contacts from a shipped alignment (writes demo_out/)
   python3 dev.py test [-- ARGS]     set up .venv if needed, then ruff, mypy and pytest (ARGS go to pytest)
   python3 dev.py setup              only set up .venv
 
@@ -26,7 +26,7 @@ BIN = VENV / ("Scripts" if sys.platform == "win32" else "bin")
 STAMP = VENV / "evoattn-ready"  # written last: it holds what the environment was built from
 LOG = VENV / "pip.log"
 TORCH = "torch==2.13.0"  # the version that the tests run; installed first, so that nothing else decides the build
-DEMO = ["run", "data/dhfr.a3m.gz", "--max-seqs", "128", "--out", "demo_out", "--force"]
+DEMO = ["contacts", "data/dhfr.a3m.gz", "--structure", "data/3ql0.pdb.gz", "--out", "demo_out", "--force"]
 
 
 def say(text: str) -> None:
