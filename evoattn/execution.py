@@ -7,11 +7,13 @@ and memory, and does not. It is set on a model from outside with :func:`set_exec
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 from math import prod
 from typing import Any, Literal, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from evoattn.errors import ConfigError
 from evoattn.ops import ATTENTION, Backend
@@ -28,7 +30,10 @@ class Execution:
     Attributes:
         backend: of every :func:`evoattn.attention` call: ``"auto"``, a name, or a :class:`evoattn.Backend` of your own. Attention that
             takes pair features as keys or values is an op of its own, which follows ``"reference"`` and otherwise streams.
-        checkpoint: a stack recomputes each of its blocks in the backward pass, keeping only their inputs. Gradients stay the same.
+        checkpoint: what the backward pass computes again instead of the forward pass keeping it; gradients stay the same. ``"updates"``:
+            the inside of every residual update, slice by slice; ``"blocks"`` or True: every block of a stack; ``"both"``: every block,
+            and its updates once more when it is, the least memory. Of a deep stack "blocks" keeps the two representations per block,
+            "updates" about nine.
         dtype: ``"bf16"``: the matrix products and attentions of all blocks run in bfloat16, with parameters, the representations, norms,
             softmax and sums as they are (float32): about three times faster on a CPU or GPU that has such products, at 8 bits of mantissa.
             None: everything in the dtype it has.
@@ -41,15 +46,15 @@ class Execution:
     """
 
     backend: str | Backend = "auto"
-    checkpoint: bool = False
+    checkpoint: bool | Literal["updates", "blocks", "both"] = False
     dtype: Literal["bf16"] | None = None
     memory_budget: int | str | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.backend, str | Backend):
             raise ConfigError(f"Execution: backend is {self.backend!r}; give 'auto', one of {', '.join(ATTENTION.names)}, or a Backend.")
-        if not isinstance(self.checkpoint, bool):
-            raise ConfigError(f"Execution: checkpoint is {self.checkpoint!r}; it is True or False.")
+        if self.checkpoint not in (True, False, "updates", "blocks", "both"):
+            raise ConfigError(f"Execution: checkpoint is {self.checkpoint!r}; it is False, 'updates', 'blocks' (or True), or 'both'.")
         if self.dtype not in (None, "bf16"):
             raise ConfigError(
                 f"Execution: dtype is {self.dtype!r}; it is 'bf16' for products in bfloat16, or None for the dtype of the parameters. To "
@@ -59,6 +64,14 @@ class Execution:
             ATTENTION.get(self.backend)
 
         _ = self.budget  # refuses what is no size
+
+    @property
+    def recomputes_blocks(self) -> bool:
+        return self.checkpoint in (True, "blocks", "both")
+
+    @property
+    def recomputes_updates(self) -> bool:
+        return self.checkpoint in ("updates", "both")
 
     @property
     def budget(self) -> int | None:
@@ -77,14 +90,6 @@ class Executable(nn.Module):
 
     def extra_repr(self) -> str:
         return "" if self.execution == Execution() else f"execution={self.execution}"
-
-
-class Block(Executable):
-    """One block of a stack: the unit that runs in the dtype its execution asks for. What it adds to is kept in the dtype that came in."""
-
-    def __call__(self, x: Tensor, *inputs: Any, **named: Any) -> Any:
-        with self.execution.products(x.device.type):
-            return super().__call__(x, *inputs, **named)
 
 
 def set_execution(model: nn.Module, execution: Execution | None = None, **changes: Any) -> nn.Module:
@@ -134,7 +139,25 @@ def positions_per_slice(x: Tensor, axis: int) -> int:
 
 
 Update = Callable[..., Tensor]
-"""How a stack applies a block: :func:`update`, or :func:`update_` with a length of slices."""
+"""How a stack applies a block: :func:`update`, :func:`recomputed`, or :func:`update_` with a length of slices."""
+
+
+class Block(Executable):
+    """One block of a stack: residual updates, made as its execution asks. What it adds to is kept in the dtype that came in."""
+
+    def __call__(self, x: Tensor, *inputs: Any, **named: Any) -> Any:
+        with self.execution.products(x.device.type):
+            return super().__call__(x, *inputs, **named)
+
+    def _update(self, x: Tensor, block: Callable[..., Tensor], *inputs: Any, drop: Callable[[Tensor], Tensor] | None = None) -> Tensor:
+        way = recomputed if self.execution.recomputes_updates and torch.is_grad_enabled() else update
+        return way(x, block, *inputs, drop=drop)
+
+    update: Update = _update
+    """How an update is made; a stack that runs in place puts :func:`update_` here meanwhile."""
+
+    update_whole: Update = _update
+    """The same for what is small, and never updated in place."""
 
 
 def update(x: Tensor, block: Callable[..., Tensor], *inputs: Any, drop: Callable[[Tensor], Tensor] | None = None) -> Tensor:
@@ -149,11 +172,35 @@ def update_(x: Tensor, block: SlicedBlock, *inputs: Any, drop: Callable[[Tensor]
     For inference: dropout is left out.
     """
     context = block.prepare(x, *inputs)
-    length = x.shape[block.slices] if _watched(block) else max(1, memory // max(1, block.slice_bytes(x)))
-    for part in spans(x.shape[block.slices], length):
+    for part in spans(x.shape[block.slices], _slice_length(x, block, memory)):
         piece = x.narrow(block.slices, part.start, part.stop - part.start)
         piece += block.delta(piece, part, context)
     return x
+
+
+def recomputed(
+    x: Tensor, block: Callable[..., Tensor], *inputs: Any, drop: Callable[[Tensor], Tensor] | None = None, memory: int = SLICE
+) -> Tensor:
+    """:func:`update` for training in little memory: what is inside it is computed again in the backward pass, slice by slice.
+
+    Kept are x and what the slices share. There is nothing random inside: dropout follows outside.
+    """
+    if not isinstance(block, SlicedBlock):
+        return update(x, partial(_again, block), *inputs, drop=drop)
+    context = _again(block.prepare, x, *inputs)
+    parts = list(spans(x.shape[block.slices], _slice_length(x, block, memory)))
+    pieces = x.split([part.stop - part.start for part in parts], block.slices)
+    deltas = [_again(block.delta, piece, part, context) for piece, part in zip(pieces, parts, strict=True)]
+    delta = torch.cat(deltas, block.slices) if deltas else torch.zeros_like(x)
+    return x + (delta if drop is None else drop(delta))
+
+
+def _again(function: Callable[..., Any], *inputs: Any) -> Any:
+    return checkpoint(function, *inputs, use_reentrant=False, preserve_rng_state=False)
+
+
+def _slice_length(x: Tensor, block: SlicedBlock, memory: int) -> int:
+    return max(1, x.shape[block.slices] if _watched(block) else memory // max(1, block.slice_bytes(x)))
 
 
 def _watched(block: Any) -> bool:

@@ -101,7 +101,7 @@ def test_backend_that_cannot_run_says_so() -> None:
         ((), {"backends": "sdpa", "chunk": 4}, ConfigError, r"unknown setting backends, chunk; there are backend, checkpoint"),
         ((), {"backend": "flash"}, BackendError, rf"no backend 'flash'; there are {', '.join(ATTENTION.names)}, and 'auto'"),
         ((), {"backend": None}, ConfigError, rf"backend is None; give 'auto', one of {', '.join(ATTENTION.names)}, or a Backend"),
-        ((), {"checkpoint": "yes"}, ConfigError, r"checkpoint is 'yes'; it is True or False"),
+        ((), {"checkpoint": "yes"}, ConfigError, r"checkpoint is 'yes'; it is False, 'updates', 'blocks' \(or True\), or 'both'"),
         ((), {"dtype": "fp16"}, ConfigError, r"dtype is 'fp16'; it is 'bf16'.*model\.double\(\)"),
         (("sdpa",), {}, ConfigError, r"'sdpa' is no Execution; name the setting: set_execution\(model, backend='streaming'\)"),
     ],

@@ -18,7 +18,7 @@ from evoattn.units import show_bytes
 class BlockStack(Executable, ABC):
     """Blocks that map two representations and their masks to the two representations, updated.
 
-    Under ``Execution(checkpoint=True)`` each is recomputed in the backward pass.
+    Under ``Execution(checkpoint="blocks")`` each is recomputed in the backward pass.
     """
 
     def __init__(self, blocks: list[PairUpdates], repeats: int = 1) -> None:
@@ -39,7 +39,7 @@ class BlockStack(Executable, ABC):
         # here and not only in each block, so that NaN in padding does not live on in the residual stream and its outputs
         x, z = hide_nonfinite(x, mask), hide_nonfinite(z, pair_mask)
         for block in list(self.blocks) * self.repeats:
-            if self.execution.checkpoint:
+            if self.execution.recomputes_blocks:
                 x, z = checkpoint(block, x, z, mask, pair_mask, use_reentrant=False)
             else:
                 x, z = block(x, z, mask, pair_mask)

@@ -11,7 +11,7 @@ from torch.utils.checkpoint import checkpoint
 from evoattn.blocks import MSAColumnAttention, MSATransition, TiedRowAttention
 from evoattn.config import MSATransformerConfig
 from evoattn.errors import ShapeError
-from evoattn.execution import Block, Executable, update
+from evoattn.execution import Block, Executable
 from evoattn.primitives import linear
 from evoattn.shapes import check_features
 
@@ -41,9 +41,9 @@ class MSATransformerBlock(Block):
         self, m: Float[Tensor, "*batch s n c_m"], msa_mask: Bool[Tensor, "*batch s n"] | None = None
     ) -> Float[Tensor, "*batch s n c_m"]:
         """The updated m."""
-        m = update(m, self.msa_row, msa_mask, drop=self.drop)
-        m = update(m, self.msa_column, msa_mask, drop=self.drop)
-        return update(m, self.msa_transition, msa_mask, drop=self.drop)
+        m = self.update(m, self.msa_row, msa_mask, drop=self.drop)
+        m = self.update(m, self.msa_column, msa_mask, drop=self.drop)
+        return self.update(m, self.msa_transition, msa_mask, drop=self.drop)
 
 
 class TokenHead(nn.Module):
@@ -135,7 +135,7 @@ class MSATransformerEncoder(Executable):
             assert isinstance(block, MSATransformerBlock)
             if row_attentions:
                 maps.append(block.msa_row.weights(m, msa_mask))
-            m = checkpoint(block, m, msa_mask, use_reentrant=False) if self.execution.checkpoint else block(m, msa_mask)
+            m = checkpoint(block, m, msa_mask, use_reentrant=False) if self.execution.recomputes_blocks else block(m, msa_mask)
         return self.norm_after(m), torch.stack(maps, -4) if row_attentions else None
 
     def logits(self, m: Float[Tensor, "*batch s n c_m"]) -> Float[Tensor, "*batch s n tokens"]:

@@ -6,7 +6,7 @@ from torch import Tensor
 
 from evoattn.blocks import PairTransition, TriangleAttention, TriangleMultiplication
 from evoattn.config import PairConfig
-from evoattn.execution import Block, Update, update
+from evoattn.execution import Block
 from evoattn.primitives import SharedDropout
 
 
@@ -15,12 +15,6 @@ class PairUpdates(Block):
 
     AlphaFold 2 supplement, algorithm 6, lines 6 to 10; AlphaFold 3 supplement, algorithms 8 and 17. A block derives from it.
     """
-
-    update: Update = staticmethod(update)
-    """How an update is made; a stack that runs in place puts :func:`evoattn.execution.update_` here meanwhile."""
-
-    update_whole: Update = staticmethod(update)
-    """The same for what is small, and never updated in place."""
 
     def __init__(self, config: PairConfig) -> None:
         super().__init__()
