@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 import torch
@@ -9,10 +10,12 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from evoattn.blocks import RelativePosition
+from evoattn.blocks.slices import AT_ONCE
 from evoattn.blocks.template import distance_bins
 from evoattn.config import TrunkConfig
 from evoattn.errors import ConfigError, ShapeError
 from evoattn.ops import hide_nonfinite
+from evoattn.ops.tiles import spans
 from evoattn.primitives import linear
 from evoattn.shapes import MSA, Pair, PairMask, SingleMask, check_features, check_mask
 from evoattn.stacks import AveragedTemplates, EvoformerStack, ExtraMSAStack, PointwiseTemplates, Templates
@@ -50,17 +53,22 @@ class RecyclingEmbedder(nn.Module):
         self.pair_norm = nn.LayerNorm(c.evoformer.c_z)
         self.distance = linear(c.recycle_bins, c.evoformer.c_z)
 
-    def forward(self, previous: Recycled) -> tuple[Float[Tensor, "*batch n c_m"], Float[Tensor, "*batch n n c_z"]]:
-        weight = self.distance.weight
-        if previous.positions is None:  # no distance falls into a bin: one row of zeros, so that the weight has a gradient all the same
-            bins = weight.new_zeros(self.config.recycle_bins)
-        else:
-            bins = self.distogram(previous.positions).to(weight.dtype)
-        return self.msa_norm(previous.msa_first_row), self.pair_norm(previous.pair) + self.distance(bins)
+    def first_row(self, row: Float[Tensor, "*batch n c_m"]) -> Float[Tensor, "*batch n c_m"]:
+        """What the first MSA row gains from that of an earlier pass."""
+        return self.msa_norm(row)
 
-    def distogram(self, positions: Float[Tensor, "*batch n 3"]) -> Float[Tensor, "*batch n n bins"]:
+    def pair(
+        self, pair: Float[Tensor, "*batch rows n c_z"], positions: Float[Tensor, "*batch n 3"] | None, rows: slice = slice(None)
+    ) -> Float[Tensor, "*batch rows n c_z"]:
+        """What those rows of the pair representation gain, `pair` being the same rows of an earlier pass."""
+        weight = self.distance.weight
+        # without positions no distance falls into a bin: one row of zeros, so that the weight has a gradient all the same
+        bins = weight.new_zeros(self.config.recycle_bins) if positions is None else self.distogram(positions, rows).to(weight.dtype)
+        return self.pair_norm(pair) + self.distance(bins)
+
+    def distogram(self, positions: Float[Tensor, "*batch n 3"], rows: slice = slice(None)) -> Float[Tensor, "*batch rows n bins"]:
         """One-hot of the distance's bin; the last bin is open, and distances below the first belong to none."""
-        return distance_bins(positions, self.config.recycle_min, self.config.recycle_max, self.config.recycle_bins)
+        return distance_bins(positions, self.config.recycle_min, self.config.recycle_max, self.config.recycle_bins, rows)
 
 
 class TemplateRows(nn.Module):
@@ -120,21 +128,37 @@ class EvoformerTrunk(nn.Module):
         Raises:
             ShapeError: a feature is missing, or does not fit the config, the other features or the parameters.
             ConfigError: `recycles` is negative.
+            MemoryLimitError: a stack cannot do with ``Execution(memory_budget=...)``.
         """
+        return self._passes(features, recycles, previous, own=False)
+
+    @torch.no_grad()
+    def run_(self, features: Mapping[str, Tensor], *, recycles: int = 0, previous: Recycled | None = None) -> Representations:
+        """:meth:`forward` without gradients, in little memory: uses up ``previous.pair``, which is written over, and returned."""
+        return self._passes(features, recycles, previous, own=True)
+
+    def _passes(self, features: Mapping[str, Tensor], recycles: int, previous: Recycled | None, *, own: bool) -> Representations:
+        """1 + `recycles` passes; `own` says that what `previous` holds may be written over, as what an earlier pass here returned."""
         if recycles < 0:
             raise ConfigError(f"EvoformerTrunk: recycles is {recycles}; it must be 0 (one pass) or more.")
         features = self._checked(features)
         for _ in range(recycles):
             with torch.no_grad():
-                out = self._once(features, previous)
-            previous = Recycled(out.msa[..., 0, :, :], out.pair)
-        return self._once(features, previous)
+                out = self._once(features, previous, own=own)
+            previous, own = Recycled(out.msa[..., 0, :, :].clone(), out.pair), True
+            del out  # else its MSA representation would stand beside the next one
+        return self._once(features, previous, own=own)
 
-    def _once(self, features: Mapping[str, Tensor], previous: Recycled | None) -> Representations:
+    def _once(self, features: Mapping[str, Tensor], previous: Recycled | None, *, own: bool) -> Representations:
         seq_mask = features.get("seq_mask")
         pair_mask = None if seq_mask is None else seq_mask.unsqueeze(-1) & seq_mask.unsqueeze(-2)
-        m, z = self._embed(features, previous, seq_mask, pair_mask)
+        if previous is not None:
+            _check_previous(previous, features["target_feat"].shape[:-1], self.config)
         in_place = not (torch.is_grad_enabled() or self.training)  # m, z and extra are the trunk's own: the stacks may use them up
+        if in_place:
+            z = self._embed_pair_by_rows(features, previous, pair_mask, own=own)
+        else:
+            z = self._embed_pair(features, previous, pair_mask)
 
         def run(stack: EvoformerStack | ExtraMSAStack | PointwiseTemplates | AveragedTemplates) -> Callable[..., Any]:
             return stack.run_ if in_place else stack
@@ -143,8 +167,8 @@ class EvoformerTrunk(nn.Module):
         if self.templates is not None:
             z = run(self.templates)(z, templates, pair_mask, features.get("asym_id") if self.config.max_chain is not None else None)
         if self.extra_stack is not None and self.extra_msa is not None:
-            extra = self.extra_msa(features["extra_msa_feat"])
-            z = run(self.extra_stack)(extra, z, features.get("extra_msa_mask"), pair_mask)
+            z = run(self.extra_stack)(self.extra_msa(features["extra_msa_feat"]), z, features.get("extra_msa_mask"), pair_mask)
+        m = self._embed_msa(features, previous, seq_mask)  # not before: the extra alignment is let go by now
         n_seq, msa_mask = m.shape[-3], features.get("msa_mask")
         if self.template_rows is not None and templates is not None and templates.torsions is not None:
             m, msa_mask = self._with_template_rows(m, msa_mask, templates)
@@ -158,24 +182,40 @@ class EvoformerTrunk(nn.Module):
         mask = torch.ones(m.shape[:-1], dtype=torch.bool, device=m.device) if msa_mask is None else msa_mask
         return torch.cat([m, rows], dim=-3), torch.cat([mask, templates.torsion_mask], dim=-2)
 
-    def _embed(
-        self, features: Mapping[str, Tensor], previous: Recycled | None, seq_mask: SingleMask | None, pair_mask: PairMask | None
-    ) -> tuple[MSA, Pair]:
-        """m and z before any stack (algorithms 3, 4 and 32)."""
-        target = features["target_feat"]
-        m = self.target_msa(target).unsqueeze(-3) + self.msa(features["msa_feat"])
-        z = self.target_left(target).unsqueeze(-2) + self.target_right(target).unsqueeze(-3)
+    def _embed_msa(self, features: Mapping[str, Tensor], previous: Recycled | None, seq_mask: SingleMask | None) -> MSA:
+        """m before any stack (algorithms 3 and 32)."""
+        m, of_target = self.msa(features["msa_feat"]), self.target_msa(features["target_feat"]).unsqueeze(-3)
+        m = m + of_target if torch.is_grad_enabled() else m.add_(of_target)
         query = m[..., 0, :, :]
+        query += self.recycling.first_row(torch.zeros_like(query) if previous is None else hide_nonfinite(previous.msa_first_row, seq_mask))
+        return m
+
+    def _embed_pair(
+        self, features: Mapping[str, Tensor], previous: Recycled | None, pair_mask: PairMask | None, rows: slice = slice(None)
+    ) -> Float[Tensor, "*batch rows n c_z"]:
+        """Those rows of z before any stack (algorithms 3, 4 and 32)."""
+        target = features["target_feat"]
+        z = self.target_left(target[..., rows, :]).unsqueeze(-2) + self.target_right(target).unsqueeze(-3)
         if previous is None:
-            previous = Recycled(torch.zeros_like(query), torch.zeros_like(z))
+            recycled = self.recycling.pair(torch.zeros_like(z), None)
         else:
-            _check_previous(previous, query, z)
-            shown = hide_nonfinite(previous.msa_first_row, seq_mask), hide_nonfinite(previous.pair, pair_mask)
-            previous = Recycled(*shown, previous.positions)
-        first_row, recycled_pair = self.recycling(previous)
-        m = torch.cat([(query + first_row).unsqueeze(-3), m[..., 1:, :, :]], dim=-3)
+            earlier = hide_nonfinite(previous.pair[..., rows, :, :], None if pair_mask is None else pair_mask[..., rows, :])
+            recycled = self.recycling.pair(earlier, previous.positions, rows)
         chains = [] if self.config.max_chain is None else [features.get(name) for name in CHAIN_FEATURES]
-        return m, z + recycled_pair + self.relative_position(features["residue_index"], *chains)
+        return z + recycled + self.relative_position(features["residue_index"], *chains, rows=rows)
+
+    def _embed_pair_by_rows(
+        self, features: Mapping[str, Tensor], previous: Recycled | None, pair_mask: PairMask | None, *, own: bool
+    ) -> Pair:
+        """z, made by rows so that temporaries are small; over ``previous.pair`` if that is the trunk's `own`."""
+        *batch, n_res, _ = features["target_feat"].shape
+        z = previous.pair if own and previous is not None else None
+        for rows in spans(n_res, AT_ONCE // max(1, prod(batch) * n_res * self.config.evoformer.c_z)):
+            piece = self._embed_pair(features, previous, pair_mask, rows)
+            if z is None:
+                z = piece.new_empty(*batch, n_res, n_res, piece.shape[-1])
+            z[..., rows, :, :] = piece
+        return self._embed_pair(features, previous, pair_mask) if z is None else z
 
     def _checked(self, features: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """The features that are used, with NaN and inf at masked positions replaced by 0: else a linear layer's gradient has them."""
@@ -232,10 +272,11 @@ def _check_kin(name: str, x: Tensor, weight: Tensor) -> None:
         )
 
 
-def _check_previous(previous: Recycled, query: Tensor, z: Tensor) -> None:
-    """Refuse what an earlier pass handed over unless it has the shapes of this one."""
-    expected = {"msa_first_row": query.shape, "pair": z.shape, "positions": (*query.shape[:-1], 3)}
+def _check_previous(previous: Recycled, residues: torch.Size, config: TrunkConfig) -> None:
+    """Refuse what an earlier pass handed over unless it has the shapes of this one, whose residues are [*batch, N_res]."""
+    c = config.evoformer
+    expected = {"msa_first_row": (*residues, c.c_m), "pair": (*residues, residues[-1], c.c_z), "positions": (*residues, 3)}
     for name, shape in expected.items():
         got = getattr(previous, name)
         if got is not None and got.shape != shape:
-            raise ShapeError(f"EvoformerTrunk: previous.{name} has shape {tuple(got.shape)}; expected {tuple(shape)}, as this pass has it.")
+            raise ShapeError(f"EvoformerTrunk: previous.{name} has shape {tuple(got.shape)}; expected {shape}, as this pass has it.")

@@ -17,8 +17,8 @@ from evoattn.blocks.pair_input import PairInputBlock
 from evoattn.blocks.slices import AT_ONCE
 from evoattn.execution import SLICE, SlicedBlock
 
-OVERHEAD = 2**25
-"""What kernels take inside, and the allocator does not give back at once, in bytes: 32 MiB (measured by benchmarks/memory.py)."""
+OVERHEAD = 9 * 2**24
+"""Bytes that kernels take inside, and the allocator does not give back at once, whatever the sizes: 144 MiB (benchmarks/memory.py)."""
 
 
 @dataclass(frozen=True)

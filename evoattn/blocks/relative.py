@@ -32,23 +32,28 @@ class RelativePosition(nn.Module):
         entity_id: Int[Tensor, "*batch n"] | None = None,
         sym_id: Int[Tensor, "*batch n"] | None = None,
         token_index: Int[Tensor, "*batch n"] | None = None,
-    ) -> Float[Tensor, "*batch n n c_z"]:
-        """Chains by their number, the number of their sequence, and their number among its copies; all residues one chain by default."""
-        offset = _clipped(residue_index, self.max_relative)
+        *,
+        rows: slice = slice(None),
+    ) -> Float[Tensor, "*batch rows n c_z"]:
+        """Chains by their number, the number of their sequence, and their number among its copies; all residues one chain by default.
+
+        Of the residues i only `rows` are encoded, all of them by default.
+        """
+        offset = _clipped(residue_index, self.max_relative, rows)
         if self.max_chain is None:
             return self._look_up(offset)
         one_chain = torch.zeros_like(residue_index)
         asym_id, entity_id, sym_id = (one_chain if x is None else x for x in (asym_id, entity_id, sym_id))
-        same_chain, same_entity = _same(asym_id), _same(entity_id)
+        same_chain, same_entity = _same(asym_id, rows), _same(entity_id, rows)
         other = 2 * self.max_relative + 1
         bins = [torch.where(same_chain, offset, other)]
         start = other + 1
         if self.tokens:
             token_index = one_chain if token_index is None else token_index
-            same_residue = same_chain & _same(residue_index)
-            bins.append(start + torch.where(same_residue, _clipped(token_index, self.max_relative), other))
+            same_residue = same_chain & _same(residue_index, rows)
+            bins.append(start + torch.where(same_residue, _clipped(token_index, self.max_relative, rows), other))
             start += other + 1
-        bins.append(start + 1 + torch.where(same_entity, _clipped(sym_id, self.max_chain), 2 * self.max_chain + 1))
+        bins.append(start + 1 + torch.where(same_entity, _clipped(sym_id, self.max_chain, rows), 2 * self.max_chain + 1))
         encoding = self._look_up(bins[0])
         for more in bins[1:]:
             encoding = encoding + nn.functional.embedding(more, self.linear.weight.mT)
@@ -60,10 +65,10 @@ class RelativePosition(nn.Module):
         return nn.functional.embedding(bins, table if self.linear.bias is None else table + self.linear.bias)
 
 
-def _clipped(index: Tensor, most: int) -> Tensor:
+def _clipped(index: Tensor, most: int, rows: slice) -> Tensor:
     """i - j from -most to most, counted from 0."""
-    return (index.unsqueeze(-1) - index.unsqueeze(-2) + most).clamp(0, 2 * most)
+    return (index[..., rows].unsqueeze(-1) - index.unsqueeze(-2) + most).clamp(0, 2 * most)
 
 
-def _same(index: Tensor) -> Tensor:
-    return index.unsqueeze(-1) == index.unsqueeze(-2)
+def _same(index: Tensor, rows: slice) -> Tensor:
+    return index[..., rows].unsqueeze(-1) == index.unsqueeze(-2)

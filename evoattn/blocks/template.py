@@ -76,14 +76,17 @@ class TemplatePointwiseAttention(nn.Module):
         return positions_per_slice(z, self.slices) * (self.attn.bytes_per_position(z.element_size()) + 4 * keys * z.element_size())
 
 
-def distance_bins(positions: Float[Tensor, "*batch n 3"], least: float, most: float, bins: int) -> Float[Tensor, "*batch n n bins"]:
-    """One-hot of the bin of each distance (Angstrom); the last bin is open, and distances below the first belong to none.
+def distance_bins(
+    positions: Float[Tensor, "*batch n 3"], least: float, most: float, bins: int, rows: slice = slice(None)
+) -> Float[Tensor, "*batch rows n bins"]:
+    """One-hot of the bin of each distance (Angstrom) from the residues `rows` to all; the last bin is open, and distances below the first
+    belong to none.
 
     AlphaFold 2 supplement, algorithm 32, line 1, and table 1 (template_distogram).
     """
     lower = torch.linspace(least, most, bins, device=positions.device, dtype=positions.dtype).square()
     upper = torch.cat([lower[1:], lower.new_tensor([1e8])])
-    squared = (positions.unsqueeze(-2) - positions.unsqueeze(-3)).square().sum(-1, keepdim=True)
+    squared = (positions[..., rows, :].unsqueeze(-2) - positions.unsqueeze(-3)).square().sum(-1, keepdim=True)
     return ((squared > lower) & (squared < upper)).to(positions.dtype)
 
 

@@ -1,5 +1,6 @@
 """Stacks that run in place, slice by slice: the same numbers as forward, whatever the length of the slices."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -7,7 +8,17 @@ import torch
 from torch import Tensor
 
 import evoattn.stacks.blocks as stack_blocks
-from evoattn import EvoformerConfig, EvoformerStack, EvoformerTrunk, ExtraMSAStack, capture_attention, preset, set_execution
+from evoattn import (
+    EvoformerConfig,
+    EvoformerStack,
+    EvoformerTrunk,
+    ExtraMSAStack,
+    Recycled,
+    capture_attention,
+    model,
+    preset,
+    set_execution,
+)
 from evoattn.config import profile
 from evoattn.errors import MemoryLimitError
 from evoattn.execution import SlicedBlock, update_
@@ -185,6 +196,31 @@ def test_a_budget_below_the_floor_is_refused_untouched() -> None:
     floor = max(cost.floor for cost in stack.update_costs(m, z))
     before = m.clone(), z.clone()
     set_execution(stack, memory_budget=floor - 1)
-    with pytest.raises(MemoryLimitError, match=r"EvoformerStack: a memory budget of 33 MiB is too little .* the least is 33 MiB"):
+    with pytest.raises(MemoryLimitError, match=r"EvoformerStack: a memory budget of 145 MiB is too little .* the least is 145 MiB"):
         stack.run_(m, z, *masks)
     assert torch.equal(m, before[0]) and torch.equal(z, before[1])
+
+
+@pytest.mark.parametrize("config", ["tiny", "chains"])
+@pytest.mark.parametrize("rows", [1, 3, 100])
+def test_the_trunk_embeds_pairs_by_rows(monkeypatch: pytest.MonkeyPatch, config: str, rows: int) -> None:
+    """As all at once, with what is recycled and chains; forward leaves what is recycled alone, run_ writes over it."""
+    trunk_config = preset("tiny") if config == "tiny" else replace(preset("tiny"), max_chain=2)
+    trunk = redraw_(EvoformerTrunk(trunk_config), seed=1).double().eval()
+    assert isinstance(trunk, EvoformerTrunk)
+    features: dict[str, Tensor] = {
+        "target_feat": torch.randn(2, 7, 22).double(), "residue_index": torch.arange(14).view(2, 7),
+        "asym_id": torch.arange(14).view(2, 7) // 3, "seq_mask": torch.rand(2, 7) > 0.2,
+        "msa_feat": torch.randn(2, 3, 7, 49).double(), "extra_msa_feat": torch.randn(2, 4, 7, 25).double(),
+    }  # fmt: skip
+    previous = Recycled(*(9 * torch.randn(shape).double() for shape in ((2, 7, 32), (2, 7, 7, 16), (2, 7, 3))))
+    before = previous.pair.clone()
+    expected = trunk(features, previous=previous)
+    monkeypatch.setattr(model, "AT_ONCE", rows * 2 * 7 * 16)
+    with torch.no_grad():
+        got = trunk(features, previous=previous)
+        assert torch.equal(previous.pair, before)
+        used = trunk.run_(features, previous=previous)
+    assert used.pair is previous.pair
+    for out in (got, used):
+        torch.testing.assert_close(vars(out), vars(expected), rtol=1e-12, atol=1e-12)
