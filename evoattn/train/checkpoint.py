@@ -42,7 +42,7 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint, *, keep: int) -> Path:
     path = folder / f"step-{checkpoint.step:08d}.safetensors"
     metadata = {"format": "pt", "step": str(checkpoint.step), "deciding": json.dumps(checkpoint.deciding)}
     write_tensors(path, checkpoint.tensors, metadata)
-    for old in _found(folder)[keep:]:
+    for old in [*_found(folder)[keep:], *folder.glob(".step-*")]:  # the latter a process left that was killed while it wrote
         old.unlink()
     return path
 

@@ -4,7 +4,7 @@ import json
 import tomllib
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any, Final, Literal, get_type_hints
+from typing import Any, Final, get_type_hints
 
 from evoattn.config import EvoformerConfig, TrunkConfig, preset
 from evoattn.config.checks import check_sizes
@@ -110,7 +110,7 @@ class LossConfig:
     distogram: float = 0.3
 
     def __post_init__(self) -> None:
-        check_numbers(self, masked_msa=0, distogram=0)
+        check_numbers(self, masked_msa=0.0, distogram=0.0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,7 +135,7 @@ class OptimizerConfig:
     average_decay: float = 0.999
 
     def __post_init__(self) -> None:
-        check_numbers(self, lr=0, decay_factor=0, beta1=0, beta2=0, eps=0, weight_decay=0, average_decay=0)
+        check_numbers(self, lr=0.0, decay_factor=0.0, beta1=0.0, beta2=0.0, eps=0.0, weight_decay=0.0, average_decay=0.0)
         check_sizes(self, "warmup_steps", "decay_after", least=0)
         if not self.clip > 0:
             raise ConfigError(f"OptimizerConfig: clip is {self.clip!r}; it must be positive, inf for none.")
@@ -150,10 +150,6 @@ class OptimizerConfig:
         AlphaFold 2 clips the gradient of each sample, here it is that of the step.
         """
         return cls(lr=1e-3, warmup_steps=1000, decay_after=50_000)
-
-
-Precision = Literal["fp32", "bf16"]
-Engine = Literal["auto", "plain", "deepspeed"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -179,12 +175,12 @@ class RunConfig:
     steps: int = 1000
     batch: int = 4
     micro_batch: int = 1
-    precision: Precision = "fp32"
+    precision: str = "fp32"
     checkpoint_every: int = 100
     keep: int = 2
     validate_every: int = 0
     validate_samples: int = 16
-    engine: Engine = "auto"
+    engine: str = "auto"
     zero: int = 1
     recompute: bool = False
     watch: bool = False

@@ -13,7 +13,7 @@ from torch import Tensor
 from evoattn.errors import ConfigError
 from evoattn.train.config import RunConfig
 from evoattn.train.data import Share
-from evoattn.train.engine import State
+from evoattn.train.engine import Engine, State
 from evoattn.train.model import Logits, TrunkWithHeads
 from evoattn.train.optimizer import MOMENTS, AveragingAdamW
 from evoattn.train.world import World
@@ -33,7 +33,7 @@ def deepspeed_config(run: RunConfig, clip: float, processes: int) -> dict[str, A
     }
 
 
-class DeepSpeedEngine:
+class DeepSpeedEngine(Engine):
     """An :class:`evoattn.train.engine.Engine`. Arguments are those of :class:`evoattn.train.engine.PlainEngine`.
 
     Raises:

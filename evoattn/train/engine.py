@@ -1,8 +1,9 @@
 """What turns losses into updates: plain torch, here, or DeepSpeed (:mod:`evoattn.train.deepspeed`), through the same few methods."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
-from typing import Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -16,30 +17,35 @@ State = dict[str, Tensor]
 """Tensors of a checkpoint: "weights.<parameter>", and "exp_avg.", "exp_avg_sq." and "average." of those that are trained."""
 
 
-class Engine(Protocol):
+class Engine(ABC):
     """The gradient of a step is the sum over its micro-batches and all processes; losses are divided by global counts beforehand."""
 
     name: str
-    groups: list[dict[str, object]]
+    groups: list[dict[str, Any]]
     """Of the optimiser, for the schedule."""
 
+    @abstractmethod
     def forward(self, features: Mapping[str, Tensor]) -> Logits:
         """What the heads say, in the precision of the run."""
 
+    @abstractmethod
     def backward(self, loss: Tensor) -> None:
         """Add the gradient of one micro-batch."""
 
+    @abstractmethod
     def update(self) -> float:
         """Change the parameters by the gradient, clipped; returns its norm before that. After one that is not finite they are void."""
 
+    @abstractmethod
     def state(self) -> State | None:
         """Weights, moments and average of all parameters, on the first process; None on the others. Every process has to call it."""
 
+    @abstractmethod
     def averaged(self) -> AbstractContextManager[None]:
         """While the body runs, the parameters are their moving average. Every process has to enter it."""
 
 
-class PlainEngine:
+class PlainEngine(Engine):
     """torch alone; of several processes each holds everything, and gradients are added up.
 
     Args:

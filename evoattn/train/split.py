@@ -37,6 +37,6 @@ def hold_out_rows(
     drawn = np.random.default_rng(seed).permutation(candidates)
     held = np.sort(drawn[: max(1, round(fraction * msa.n_seq))])
     unlike = np.ones(msa.n_seq, dtype=bool)
-    for row in held:
+    for row in held.tolist():
         unlike &= rows.identity(row) < identity
     return np.flatnonzero(unlike), held
