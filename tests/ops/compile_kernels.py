@@ -1,9 +1,10 @@
 """Compiles the Triton kernels for cards that are not there, as their callers launch them, and holds them to the cards' limits.
 
-    python -m tests.ops.compile_kernels              every kernel, architecture, dtype and head size: half an hour
+    python -m tests.ops.compile_kernels              every kernel, architecture, dtype, head size and form of call: an hour
     python -m tests.ops.compile_kernels --covering   some that between them have every kernel, architecture, dtype and head size
 
-Prints one line per kernel, as JSON with --json; ends with 1 when a kernel needs more shared memory than its card has, or spills more than a few registers.
+Prints one line per kernel, as JSON with --json. Ends with 1 when a kernel needs more shared memory than its card has, or spills more than a
+few registers.
 The callers run on tensors without storage, with Triton's driver told which card to assume, and with launches turned into compilations.
 """
 
@@ -37,16 +38,16 @@ SPILLED = 64  # bytes per thread that may be spilled; a few registers' worth cos
 
 @dataclass(frozen=True)
 class Variant:
-    """One call: width is that of a head or, of the triangle update, the number of channels."""
+    """One call: width is that of a head or, of the triangle update, the number of channels; form is one of FORMS."""
 
     op: str
     arch: int
     dtype: str
     width: int
-    masked: str = "keys"
+    form: str = "rows"
 
     def __str__(self) -> str:
-        return f"sm_{self.arch} {self.op:<9} {self.dtype:<8} {self.width:>3} mask {self.masked}"
+        return f"sm_{self.arch} {self.op} {self.form}, {self.dtype} {self.width}"
 
 
 @dataclass(frozen=True)
@@ -63,20 +64,21 @@ class Usage:
         return found if self.shared <= limit else [*found, f"needs {self.shared} bytes of shared memory, there are {limit}"]
 
 
+FORMS = ["rows", "rows, mask per query", "one key head", "one row, one head"]
 DTYPES = {"bfloat16": torch.bfloat16, "float16": torch.float16, "float32": torch.float32, "tf32": torch.float32}
 COVERING = [
     Variant("attention", 80, "bfloat16", 64),
     Variant("attention", 90, "bfloat16", 32),
-    Variant("attention", 100, "float16", 16, "queries and keys"),
-    Variant("attention", 120, "float32", 128),
+    Variant("attention", 100, "float16", 16, "rows, mask per query"),
+    Variant("attention", 120, "float32", 128, "one key head"),
+    Variant("attention", 90, "bfloat16", 64, "one row, one head"),
     Variant("triangle", 90, "bfloat16", 128),
     Variant("triangle", 86, "tf32", 128),
 ]
 
 
 def every() -> list[Variant]:
-    heads = [16, 32, 48, 64, 128]
-    found = [Variant("attention", *rest) for rest in product(SHARED_MEMORY, DTYPES, heads, ["keys", "queries and keys", "no"])]
+    found = [Variant("attention", *rest) for rest in product(SHARED_MEMORY, DTYPES, [16, 32, 64, 128], FORMS)]
     channels = [(dtype, c) for dtype in DTYPES for c in (64, 128, 256) if c <= triangle.MAX_CHANNELS[DTYPES[dtype].itemsize]]
     return found + [Variant("triangle", arch, *rest) for arch, rest in product(SHARED_MEMORY, channels)]
 
@@ -117,12 +119,13 @@ def assume(arch: int) -> Iterator[list[Any]]:
 
 
 def call_attention(new: Callable[..., Tensor], variant: Variant) -> None:
-    """With a shared pair bias and a bias per key, and backward: triangle attention of 400 residues."""
-    n, heads = 400, 4
-    biases = [new(1, heads, n, n), new(n, 1, 1, n)]
-    shape = {"keys": (n, 1, 1, n), "queries and keys": (n, 1, n, n)}.get(variant.masked)
-    mask = None if shape is None else torch.empty(shape, dtype=torch.bool, device="meta")
-    out, lse = attention.run(*(new(n, n, heads, variant.width) for _ in range(3)), biases, mask, 0.2)
+    """Forward and backward, with a shared pair bias and in most forms a bias and a mask per key: triangle attention of 400 residues."""
+    n, d = 400, variant.width
+    rows, heads = ((), 1) if variant.form == "one row, one head" else ((n,), 4)
+    biases = [new(*[1] * len(rows), heads, n, n), *([new(n, 1, 1, n)] if rows else [])]
+    mask = torch.empty(n, 1, n if "per query" in variant.form else 1, n, dtype=torch.bool, device="meta") if rows else None
+    q, k, v = (new(*rows, n, h, d) for h in (heads, *[1 if variant.form == "one key head" else heads] * 2))
+    out, lse = attention.run(q, k, v, biases, mask, 0.2)
     (out.sum() + lse.sum()).backward()
 
 
@@ -172,8 +175,9 @@ def main() -> int:
             for kernel in found:
                 over = kernel.over(variant.arch)
                 failed += bool(over)
-                text = f"{variant}  {kernel.kernel:<18} {kernel.registers:>3} registers {kernel.shared:>6} bytes shared  {'; '.join(over)}"
-                print(json.dumps(asdict(variant) | asdict(kernel) | {"over": over}) if options.json else text.rstrip(), flush=True)
+                needs = f"{kernel.registers} registers, {kernel.shared} bytes of shared memory"
+                text = "; ".join([f"{variant}: {kernel.kernel}, {needs}", *over])
+                print(json.dumps(asdict(variant) | asdict(kernel) | {"over": over}) if options.json else text, flush=True)
     return 1 if failed else 0
 
 
