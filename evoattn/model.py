@@ -166,6 +166,8 @@ class EvoformerTrunk(nn.Module):
         templates = None if self.config.templates is None else read_templates(features, self.config.templates, features["target_feat"])
         if self.templates is not None:
             z = run(self.templates)(z, templates, pair_mask, features.get("asym_id") if self.config.max_chain is not None else None)
+            if torch.is_grad_enabled() and "template_aatype" not in features:
+                z = z + self._without_templates()
         if self.extra_stack is not None and self.extra_msa is not None:
             z = run(self.extra_stack)(self.extra_msa(features["extra_msa_feat"]), z, features.get("extra_msa_mask"), pair_mask)
         m = self._embed_msa(features, previous, seq_mask)  # not before: the extra alignment is let go by now
@@ -174,6 +176,12 @@ class EvoformerTrunk(nn.Module):
             m, msa_mask = self._with_template_rows(m, msa_mask, templates)
         m, z, s = run(self.evoformer)(m, z, msa_mask, pair_mask)
         return Representations(m[..., :n_seq, :, :], z, s)
+
+    def _without_templates(self) -> Tensor:
+        """0, with a gradient of 0 for each parameter of the templates: processes that train together, of which others have templates, wait
+        for one."""
+        parameters = [x for part in (self.templates, self.template_rows) if part is not None for x in part.parameters()]
+        return 0.0 * torch.stack([x.sum() for x in parameters]).sum()
 
     def _with_template_rows(self, m: Tensor, msa_mask: Tensor | None, templates: Templates) -> tuple[Tensor, Tensor]:
         """m and its mask, with a row for each template below it."""

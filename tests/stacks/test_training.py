@@ -1,11 +1,8 @@
-"""Training: dropout, activation checkpointing, a gradient for every parameter, two processes."""
+"""Training: dropout, activation checkpointing, a gradient for every parameter; two processes are in tests/train/test_user_case.py."""
 
 import copy
-import subprocess
-import sys
 from collections import Counter
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import torch
@@ -117,55 +114,3 @@ def test_which_update_is_dropped_and_how(child: str) -> None:
     first = kept.narrow(shared, 0, 1)
     assert torch.equal(kept, first.expand_as(kept))
     assert first.any(-1).all() and not torch.equal(first[0], first[1])  # every channel, and every batch entry, draws its own
-
-
-TWO_PROCESSES = """
-import sys
-import torch
-import torch.distributed as dist
-from torch.nn.parallel import DistributedDataParallel
-from evoattn import PRESETS, EvoformerTrunk, set_execution
-from evoattn.primitives.init import redraw_
-
-rank, meeting_point = int(sys.argv[1]), sys.argv[2]
-torch.set_num_threads(1)
-dist.init_process_group("gloo", init_method=f"file://{meeting_point}", rank=rank, world_size=2)
-config = PRESETS["tiny"]
-
-def features(seed):
-    torch.manual_seed(seed)
-    return {"target_feat": torch.randn(6, 22), "residue_index": torch.arange(6), "msa_feat": torch.randn(3, 6, 49),
-            "extra_msa_feat": torch.randn(1 + 3 * seed, 6, 25)}
-
-def gradients(model, trunk, seed, dtype):
-    trunk.zero_grad()
-    with torch.autocast("cpu", dtype, enabled=dtype != torch.float32):
-        out = model(features(seed))
-        loss = out.msa.float().mean() + out.pair.float().square().mean() + out.single.float().mean()
-    loss.backward()
-    return [parameter.grad.clone() for parameter in trunk.parameters()]  # AttributeError where one has none
-
-for dtype in (torch.float32, torch.bfloat16):
-    trunk = redraw_(EvoformerTrunk(config), seed=1).eval()
-    alone = [gradients(trunk, trunk, seed, dtype) for seed in (0, 1)]
-    set_execution(trunk, checkpoint=True)
-    together = gradients(DistributedDataParallel(trunk), trunk, rank, dtype)
-    for got, *each in zip(together, *alone):
-        torch.testing.assert_close(got, torch.stack(each).mean(0), rtol=1e-5, atol=1e-5 * (1 + got.abs().max().item()))
-dist.destroy_process_group()
-print("equal")
-"""
-
-
-def test_two_processes(tmp_path: Path) -> None:
-    """Data-parallel, with checkpointing: each process gets the mean of the gradients, no parameter is left out, nothing hangs."""
-    command = [sys.executable, "-c", TWO_PROCESSES]
-    root = Path(__file__).resolve().parents[2]
-    started = [
-        subprocess.Popen(
-            [*command, str(rank), str(tmp_path / "meet")], cwd=root, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-        )
-        for rank in (0, 1)
-    ]
-    said = [process.communicate(timeout=120)[0] for process in started]
-    assert [text.strip().splitlines()[-1:] for text in said] == [["equal"], ["equal"]], said
