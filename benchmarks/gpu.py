@@ -7,7 +7,6 @@ listed as such. A path whose results are wrong is not timed.
 """
 
 import argparse
-import gc
 import json
 import pathlib
 from collections.abc import Callable, Iterator
@@ -235,7 +234,6 @@ def measure(
             row["why_not"] = "out of memory"
         except Exception as error:  # of a path that others wrote; it is told, and the rest goes on
             row["why_not"] = f"{type(error).__name__}: {error}".splitlines()[0]
-        gc.collect()
         yield row
 
 
