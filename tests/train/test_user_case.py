@@ -60,7 +60,9 @@ print("equal")
 def test_t20(tmp_path: Path) -> None:
     command = [sys.executable, "-c", T20]
     started = [
-        subprocess.Popen([*command, str(rank), str(tmp_path / "meet")], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        subprocess.Popen(
+            [*command, str(rank), str(tmp_path / "meet")], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        )
         for rank in (0, 1)
     ]
     said = [process.communicate(timeout=120)[0] for process in started]
