@@ -53,6 +53,7 @@ CASES = [
     Case("msa_column", (2, 3), 15, 15, 2, 2, 20, 20, mask="xy11k"),
     Case("two_biases", (2, 3), 7, 7, 2, 2, 8, 8, biases=("x1hqk", "xy11k"), mask="xy11k"),
     Case("small_two_biases", (3,), 5, 7, 2, 2, 8, 8, biases=("1hqk", "x11k"), mask="x11k"),
+    Case("five_biases", (2, 2), 3, 5, 2, 2, 4, 4, biases=("x1hqk", "111qk", "xy11k", "1yh1k", "x1hq1")),
     Case("second_axis_varies", (3, 2), 7, 7, 2, 2, 8, 8, biases=("1yhqk",), mask="1y1qk"),
     Case("rank_three", (2, 1, 2), 3, 5, 2, 2, 5, 5, biases=("x11hqk",), mask="x1z11k"),
     Case("bias_per_query_and_head", (2,), 5, 7, 3, 3, 8, 8, biases=("11q1", "1h11")),

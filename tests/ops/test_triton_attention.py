@@ -20,7 +20,7 @@ pytest.importorskip("triton", reason="triton is not installed")
 
 HERE = replace(TRITON, why_not=lambda spec: [])  # on a CPU, where only the interpreter runs
 SINGLE = [
-    "no_batch", "one_position", "one_channel", "msa_row", "msa_column", "second_axis_varies", "rank_three",
+    "no_batch", "one_position", "one_channel", "msa_row", "msa_column", "five_biases", "second_axis_varies", "rank_three",
     "bias_per_query_and_head", "mask_per_head", "shared_key_head", "shared_key_head_mask_per_head", "permuted", "channels_strided",
     "expanded", "wider_values", "narrower_values_one_head",
 ]  # fmt: skip

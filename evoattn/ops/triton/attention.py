@@ -113,7 +113,7 @@ class _Inputs(NamedTuple):
                   *(None if x is None else x.expand(self.logits) for x in (self.pair_bias, mask)))  # fmt: skip
         return [operands, strides(operands), shared, strides(shared)]
 
-    def launch(self, kernel: str, blocks_of: Sequence[int], per_block: int, *arguments: Any) -> None:
+    def start(self, kernel: str, blocks_of: Sequence[int], per_block: int, *arguments: Any) -> None:
         """Start `kernel` on one program for each block of queries (0) or keys (1) or both, times `per_block`."""
         from evoattn.ops.triton import attention_kernels
 
@@ -130,6 +130,11 @@ class _Inputs(NamedTuple):
             )  # fmt: skip
 
 
+def empty_like(x: Tensor) -> Tensor:
+    """[g0, g1, heads, length, width] with lengths before heads in memory, as the caller of attention has them."""
+    return heads_first(x.new_empty(heads_first(x).shape))
+
+
 def strides(tensors: Sequence[Tensor | None]) -> tuple[Any, ...]:
     return tuple(None if x is None else x.stride() for x in tensors)
 
@@ -139,9 +144,9 @@ class _Fused(torch.autograd.Function):
     def forward(ctx: Any, *inputs: Any) -> tuple[Tensor, Tensor]:
         p = _Inputs(*inputs)
         g0, g1, heads, n_rows, n_keys = p.logits
-        out = heads_first(p.q.new_empty(g0, g1, n_rows, heads, p.v.shape[-1]))  # heads after length in memory, as the caller has it
+        out = heads_first(p.q.new_empty(g0, g1, n_rows, heads, p.v.shape[-1]))
         lse = p.q.new_empty(g0, g1, heads, n_rows, dtype=torch.float32)
-        p.launch("forward", [0], g0 * g1 * heads, out, out.stride(), lse, (g1, heads, n_rows, n_keys))
+        p.start("forward", [0], g0 * g1 * heads, out, out.stride(), lse, (g1, heads, n_rows, n_keys))
         ctx.save_for_backward(*inputs[:-1], out, lse)
         ctx.scale = p.scale
         ctx.set_materialize_grads(False)
@@ -162,30 +167,26 @@ def _gradients(
 ) -> list[Tensor | None]:
     """Gradients of q, k, v, the bias per key and the bias per query and key, each where it is wanted."""
     g0, g1, heads, n_rows, n_keys = p.logits
-    sizes = (g1, heads, n_rows, n_keys)
+    sizes, key_heads = (g1, heads, n_rows, n_keys), p.k.shape[2]
     delta = torch.empty_like(lse)
-    grad_q, grad_k, grad_v = torch.empty_like(p.q) if wanted[0] else None, torch.empty_like(p.k), torch.empty_like(p.v)
-    p.launch("backward_queries", [0], g0 * g1 * heads, out, out.stride(), lse, grad_out, grad_out.stride(), grad_lse, delta,
-             grad_q, None if grad_q is None else grad_q.stride(), sizes)  # fmt: skip
-
-    # A bias that is the same for all keys changes the log-sum-exp alone, by as much.
-    along_rows = torch.zeros_like(lse) if grad_lse is None else grad_lse
-    grads: list[Tensor | None] = [None, None]
-    for index, bias in enumerate((p.key_bias, p.pair_bias)):
-        if bias is not None and wanted[3 + index] and bias.shape[-1] == 1:
-            grads[index] = along_rows.unsqueeze(-1).sum_to_size(bias.shape).to(bias.dtype)
-    per_key = None
-    if p.key_bias is not None and wanted[3] and grads[0] is None:
-        per_key = lse.new_empty(g0, g1, heads, n_keys)
+    grad_q, grad_k, grad_v = empty_like(p.q) if wanted[0] else None, empty_like(p.k), empty_like(p.v)
+    per_key = lse.new_empty(g0, g1, heads, n_keys) if wanted[3] and p.key_bias is not None and p.key_bias.shape[-1] > 1 else None
+    p.start("backward_queries", [0], g0 * g1 * heads, out, out.stride(), lse, grad_out, grad_out.stride(), grad_lse, delta,
+            grad_q, None if grad_q is None else grad_q.stride(), sizes)  # fmt: skip
     if wanted[1] or wanted[2] or per_key is not None:
-        key_heads = p.k.shape[2]
-        p.launch("backward_keys", [1], g0 * g1 * key_heads, lse, grad_out, grad_out.stride(), delta,
-                 grad_k, grad_k.stride(), grad_v, grad_v.stride(), per_key, sizes, heads // key_heads)  # fmt: skip
-    if per_key is not None and p.key_bias is not None:
-        grads[0] = per_key.unsqueeze(-2).sum_to_size(p.key_bias.shape).to(p.key_bias.dtype)
-    if p.pair_bias is not None and wanted[4] and grads[1] is None:
-        grads[1] = _pair_bias_gradient(p, p.pair_bias, lse, grad_out, delta)
-    return [grad_q, grad_k if wanted[1] else None, grad_v if wanted[2] else None, *grads]
+        p.start("backward_keys", [1], g0 * g1 * key_heads, lse, grad_out, grad_out.stride(), delta,
+                grad_k, grad_k.stride(), grad_v, grad_v.stride(), per_key, sizes, heads // key_heads)  # fmt: skip
+
+    grad_key_bias = grad_pair_bias = None
+    same_for_all_keys = (torch.zeros_like(lse) if grad_lse is None else grad_lse).unsqueeze(-1)  # adds to the log-sum-exp, and no more
+    if wanted[3] and p.key_bias is not None:
+        per_logit = same_for_all_keys if per_key is None else per_key.unsqueeze(-2)
+        grad_key_bias = per_logit.sum_to_size(p.key_bias.shape).to(p.key_bias.dtype)
+    if wanted[4] and p.pair_bias is not None:
+        alike = p.pair_bias.shape[-1] == 1
+        whole = same_for_all_keys.sum_to_size(p.pair_bias.shape) if alike else _pair_bias_gradient(p, p.pair_bias, lse, grad_out, delta)
+        grad_pair_bias = whole.to(p.pair_bias.dtype)
+    return [grad_q, grad_k if wanted[1] else None, grad_v if wanted[2] else None, grad_key_bias, grad_pair_bias]
 
 
 def _pair_bias_gradient(p: _Inputs, bias: Tensor, lse: Tensor, grad_out: Tensor, delta: Tensor) -> Tensor:
@@ -197,9 +198,9 @@ def _pair_bias_gradient(p: _Inputs, bias: Tensor, lse: Tensor, grad_out: Tensor,
     per_split = -(-prod(shared) // min(prod(shared), -(-PROGRAMS // tiles)))
     splits = -(-prod(shared) // per_split)
     parts = lse.new_empty(splits, *own, n_rows, n_keys, dtype=bias.dtype if splits == 1 else torch.float32)
-    p.launch("backward_pair_bias", [0, 1], splits * prod(own), lse, grad_out, grad_out.stride(), delta, parts,
+    p.start("backward_pair_bias", [0, 1], splits * prod(own), lse, grad_out, grad_out.stride(), delta, parts,
              (g1, heads, n_rows, n_keys), own, shared, per_split)  # fmt: skip
-    return (parts[0] if splits == 1 else parts.sum(0)).to(bias.dtype)
+    return parts[0] if splits == 1 else parts.sum(0)
 
 
 TRITON = Backend("triton", run, why_not, launch.missing, package="triton", needs_check=True)

@@ -7,7 +7,7 @@ once. Backward it is recomputed in plain torch, a few rows of pairs at a time, s
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float
@@ -16,26 +16,12 @@ from torch.nn import functional
 
 from evoattn.ops.devices import against_card, current_device_of
 from evoattn.ops.gate import gate
+from evoattn.ops.layers import Linear, Norm
 from evoattn.ops.tiles import spans
 from evoattn.ops.triton import launch
 
 MAX_CHANNELS = {4: 128, 2: 256}  # by the bytes of a number: a program holds all channels of its pairs
 BACKWARD_PAIRS = 2**16  # pairs that the backward pass works on at a time
-
-
-class Norm(NamedTuple):
-    """A layer norm: weight and bias [c], or None for 1 and 0."""
-
-    weight: Tensor | None
-    bias: Tensor | None
-    eps: float = 1e-5
-
-
-class Linear(NamedTuple):
-    """A linear layer: weight [c_out, c_in], and bias [c_out] or None."""
-
-    weight: Tensor
-    bias: Tensor | None
 
 
 def why_not(spec: Any, channels: Sequence[int]) -> list[str]:
