@@ -27,13 +27,13 @@ class FactoredAttention(nn.Module):
 
     Args:
         n_res: N_res, columns of the alignment. heads, d_head: of the attention.
-        generator: of the initial parameters; queries and keys are N(0, 1), values N(0, 0.1^2).
+        generator: of the initial parameters; queries and keys are N(0, 0.4^2), so that the attention starts diffuse, values N(0, 0.1^2).
     """
 
     def __init__(self, n_res: int, heads: int, d_head: int, generator: torch.Generator) -> None:
         super().__init__()
-        self.queries = nn.Parameter(torch.randn(n_res, heads, d_head, generator=generator))
-        self.keys = nn.Parameter(torch.randn(n_res, heads, d_head, generator=generator))
+        self.queries = nn.Parameter(0.4 * torch.randn(n_res, heads, d_head, generator=generator))
+        self.keys = nn.Parameter(0.4 * torch.randn(n_res, heads, d_head, generator=generator))
         self.values = nn.Parameter(0.1 * torch.randn(heads, AMINO_ACIDS, AMINO_ACIDS, generator=generator))
         self.bias = nn.Parameter(torch.zeros(n_res, AMINO_ACIDS))
 

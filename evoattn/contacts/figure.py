@@ -46,7 +46,7 @@ def _all_scores(figure: Any, axes: Any, scores: Float64[np.ndarray, "n n"]) -> N
 
 
 def _best_pairs(axes: Any, scores: Float64[np.ndarray, "n n"], structure: QueryStructure | None, precision: list[Precision]) -> None:
-    """The best N_res pairs in the upper triangle and, mirrored, in the lower: there by themselves, here over the true contacts."""
+    """The best N_res pairs on both sides of the diagonal: by themselves, or over the contacts of the structure."""
     n = len(scores)
     axes.set_aspect("equal")
     axes.set_xlim(0.5, n + 0.5)
@@ -60,7 +60,7 @@ def _best_pairs(axes: Any, scores: Float64[np.ndarray, "n n"], structure: QueryS
         axes.set_title("Best-scored pairs")
     else:
         _over_structure(axes, structure, pairs, mark)
-        axes.set_title(_precision_title(precision))
+        axes.set_title(_precision_title(precision), fontsize=11)
     axes.plot([0.5, n + 0.5], [0.5, n + 0.5], color=GREY, linewidth=0.8)
     axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.08), ncols=2, fontsize=10, frameon=False, markerscale=max(1.0, 6 / mark**0.5))
 
@@ -95,7 +95,7 @@ def _both(pairs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def _precision_title(precision: list[Precision]) -> str:
     of_all = {one.top: one.value for one in precision if one.range == "all"}
     values = ", ".join(f"{value:.2f} of the top {top}" for top, value in of_all.items())
-    return f"Best-scored pairs over the contacts of the structure\nprecision: {values}"
+    return f"Best-scored pairs over the contacts of the structure\nprecise: {values}"
 
 
 def _residue_axes(axes: Any, n: int) -> None:

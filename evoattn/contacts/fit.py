@@ -29,8 +29,8 @@ class FitConfig:
     Attributes:
         heads, d_head: of :class:`FactoredAttention`. steps: of Adam. batch: rows of a step, drawn with probability proportional to their
             weight, so that the loss needs none. learning_rate: the highest of a one-cycle schedule.
-        ridge: the penalty is ridge (N_res - 1) / Neff times the sum of all squared couplings; 0.1 is that of plmDCA as in CCMpred
-            (Seemayer et al. 2014: 0.2 (N_res - 1) for each pair of residues).
+        ridge: the penalty is ridge (N_res - 1) / Neff times the sum of all squared couplings. CCMpred's is 0.1 in these terms (Seemayer
+            et al. 2014: 0.2 (N_res - 1) for each pair of residues); a ridge spares diffuse attention, so that less of it does better here.
         bf16: matrix products in bfloat16; None is where the processor has instructions for it.
         seed: of the initial parameters and of the rows drawn. With the same seed, machine and threads the result is the same, bit for bit.
 
@@ -40,10 +40,10 @@ class FitConfig:
 
     heads: int = 64
     d_head: int = 32
-    steps: int = 300
-    batch: int = 256
-    learning_rate: float = 0.03
-    ridge: float = 0.1
+    steps: int = 800
+    batch: int = 128
+    learning_rate: float = 0.06
+    ridge: float = 0.05
     bf16: bool | None = None
     seed: int = 0
 
@@ -52,9 +52,9 @@ class FitConfig:
             if getattr(self, name) < least:
                 raise ConfigError(f"{name} is {getattr(self, name)}; it must be at least {least}.")
         if not self.learning_rate > 0:
-            raise ConfigError(f"learning_rate is {self.learning_rate}; it must be above 0, such as 0.03.")
+            raise ConfigError(f"learning_rate is {self.learning_rate}; it must be above 0, such as 0.06.")
         if not self.ridge >= 0:
-            raise ConfigError(f"ridge is {self.ridge}; it must be at least 0, such as 0.1.")
+            raise ConfigError(f"ridge is {self.ridge}; it must be at least 0, such as 0.05.")
 
     @property
     def dtype(self) -> torch.dtype:
