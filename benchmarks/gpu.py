@@ -23,7 +23,8 @@ from evoattn import EvoformerBlock, EvoformerConfig, PairformerBlock, Pairformer
 from evoattn.check import worst
 from evoattn.files import new_file
 from evoattn.ops import ATTENTION, explain
-from evoattn.ops.triangle_update import TRIANGLE_UPDATE, Linear, Norm, TriangleWeights, explain_update, triangle_update
+from evoattn.ops.layers import Linear, Norm
+from evoattn.ops.triangle_update import TRIANGLE_UPDATE, TriangleWeights, explain_update, triangle_update
 from evoattn.ops.verdicts import place_of
 from evoattn.primitives import redraw_
 

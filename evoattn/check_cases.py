@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from evoattn.ops import ATTENTION, Backend, Registry, attention
+from evoattn.ops.layers import Linear, Norm
 from evoattn.ops.spec import describe
 from evoattn.ops.triangle_update import TRIANGLE_UPDATE, TriangleWeights, describe_update, triangle_update
-from evoattn.ops.triton.triangle import Linear, Norm
 
 Inputs = dict[str, Tensor]
 

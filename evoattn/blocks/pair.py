@@ -12,7 +12,9 @@ from evoattn.blocks.slices import by_rows, take_part
 from evoattn.config import PairAs, PairMode
 from evoattn.errors import ConfigError
 from evoattn.execution import positions_per_slice
-from evoattn.ops import channels_first, gate, hide_nonfinite, triangle_product
+from evoattn.ops import hide_nonfinite
+from evoattn.ops.layers import Linear, Norm
+from evoattn.ops.triangle_update import TriangleWeights, divisor, gated_operands, gated_product, triangle_update
 from evoattn.primitives import GatedAttention, LayerNorm, Transition, linear
 from evoattn.shapes import Pair, PairMask, check_features, check_mask
 
@@ -51,6 +53,13 @@ class TriangleMultiplication(nn.Module):
         self.out_gate = linear(c_z, c_z, bias=bias, init="gating")
 
     @property
+    def weights(self) -> TriangleWeights:
+        """The parameters, as the op takes them."""
+        norm_in, norm_out = (Norm(norm.weight, norm.bias, norm.eps) for norm in (self.norm_in, self.norm_out))
+        proj, gate, out, out_gate = (Linear(layer.weight, layer.bias) for layer in (self.proj, self.gate, self.out, self.out_gate))
+        return TriangleWeights(norm_in, proj, gate, norm_out, out, out_gate)
+
+    @property
     def slices(self) -> int:
         """Outgoing edges: rows i, each from its own a_i. and all of b. Incoming: columns j, each from its own b_.j and all of a."""
         return -3 if self.direction == "outgoing" else -2
@@ -58,26 +67,27 @@ class TriangleMultiplication(nn.Module):
     def forward(
         self, z: Float[Tensor, "*batch n n c_z"], pair_mask: Bool[Tensor, "*batch n n"] | None = None
     ) -> Float[Tensor, "*batch n n c_z"]:
-        x = self.norm_in(_entry(self, z, pair_mask))
-        a, b = self._operands(x, pair_mask, slice(None)).chunk(2, dim=-3)
-        return self._finish(x, a, b, self._divisor(z, pair_mask))
+        _check(self, z, pair_mask)
+        return triangle_update(z, self.weights, incoming=self.direction == "incoming", mask=pair_mask, mean=self.scale == "mean")
 
     def prepare(self, z: Tensor, pair_mask: Tensor | None) -> tuple[Tensor, Tensor | None, Tensor | None]:
         """The operand that every slice needs whole, [*batch, c, n, n], the mask, and what the product is divided by."""
         z, half = _entry(self, z, pair_mask), self._half(1 if self.direction == "outgoing" else 0)
 
         def operands(rows: Tensor, part: slice) -> Tensor:
-            return self._operands(self.norm_in(rows), None if pair_mask is None else take_part(pair_mask, part, -2), half)
+            mask = None if pair_mask is None else take_part(pair_mask, part, -2)
+            return gated_operands(self.norm_in(rows), self.weights, mask, half)
 
-        return by_rows(operands, z, out_axis=-2), pair_mask, self._divisor(z, pair_mask)
+        return by_rows(operands, z, out_axis=-2), pair_mask, divisor(z, pair_mask) if self.scale == "mean" else None
 
     def delta(self, z: Tensor, part: slice, context: tuple[Tensor, Tensor | None, Tensor | None]) -> Tensor:
-        whole, pair_mask, divisor = context
+        whole, pair_mask, divide_by = context
         mask = None if pair_mask is None else take_part(pair_mask, part, self.slices + 1)
         x = self.norm_in(hide_nonfinite(z, mask))
-        if self.direction == "outgoing":
-            return self._finish(x, self._operands(x, mask, self._half(0)), whole, divisor)
-        return self._finish(x, whole, self._operands(x, mask, self._half(1)), divisor)
+        incoming = self.direction == "incoming"
+        own = gated_operands(x, self.weights, mask, self._half(1 if incoming else 0))
+        a, b = (whole, own) if incoming else (own, whole)
+        return gated_product(x, a, b, self.weights, incoming, divide_by)
 
     def slice_bytes(self, z: Tensor) -> int:
         hidden, wide = self.norm_out.normalized_shape[0], torch.promote_types(z.dtype, torch.float32).itemsize
@@ -87,29 +97,6 @@ class TriangleMultiplication(nn.Module):
         """The channels of a (0) or of b (1) in `proj` and `gate`."""
         c = self.norm_out.normalized_shape[0]
         return slice(which * c, (which + 1) * c)
-
-    def _operands(self, x: Tensor, pair_mask: Tensor | None, channels: slice) -> Tensor:
-        """Gated projections of the normed x, channels first: the layout of the product, written by the projection itself."""
-        projected, logits = (
-            channels_first(x, layer.weight[channels], None if layer.bias is None else layer.bias[channels])
-            for layer in (self.proj, self.gate)
-        )
-        operands = gate(projected, logits)
-        return operands if pair_mask is None else operands.masked_fill(~pair_mask.unsqueeze(-3), 0.0)
-
-    def _divisor(self, z: Tensor, pair_mask: Tensor | None) -> Tensor | None:
-        """The number of residues that the mask leaves, [*batch, 1, 1, 1], where the product is a mean."""
-        if self.scale == "sum":
-            return None
-        if pair_mask is None:
-            return z.new_tensor(z.shape[-2])
-        return pair_mask.any(-1).sum(-1).clamp(min=1)[..., None, None, None]
-
-    def _finish(self, x: Tensor, a: Tensor, b: Tensor, divisor: Tensor | None) -> Tensor:
-        """Product, norm, projection and gate. The norm comes before the cast: sums over k overflow float16, normalised ones do not."""
-        product = rearrange(triangle_product(a, b, incoming=self.direction == "incoming"), "... c i j -> ... i j c")
-        product = product if divisor is None else product / divisor
-        return gate(self.out(self.norm_out(product).to(a.dtype)), self.out_gate(x))
 
 
 class TriangleAttention(nn.Module):
@@ -213,7 +200,11 @@ class PairTransition(Transition):
 
 def _entry(block: TriangleMultiplication | TriangleAttention, z: Pair, pair_mask: PairMask | None) -> Tensor:
     """Check z and its mask, and hide what is non-finite at masked places."""
+    _check(block, z, pair_mask)
+    return hide_nonfinite(z, pair_mask)
+
+
+def _check(block: TriangleMultiplication | TriangleAttention, z: Pair, pair_mask: PairMask | None) -> None:
     owner = type(block).__name__
     check_features(owner, "z", z, ["N_res", "N_res", "c_z"], block.c_z)
     check_mask(owner, "pair_mask", pair_mask, z.shape[:-1], ["N_res", "N_res"])
-    return hide_nonfinite(z, pair_mask)

@@ -17,13 +17,12 @@ from evoattn.errors import ShapeError
 from evoattn.ops.cuequivariance import CUEQUIVARIANCE_UPDATE
 from evoattn.ops.devices import architecture
 from evoattn.ops.gate import gate
+from evoattn.ops.layers import Linear, Norm, layer_norm, lowered
 from evoattn.ops.masks import hide_nonfinite
-from evoattn.ops.norm import layer_norm
 from evoattn.ops.pairwise import channels_first, in_range, triangle_product
 from evoattn.ops.registry import Backend, Explanation, Registry
 from evoattn.ops.triton import launch
 from evoattn.ops.triton import triangle as triton_triangle
-from evoattn.ops.triton.triangle import Linear, Norm
 
 
 class TriangleWeights(NamedTuple):
@@ -119,10 +118,9 @@ def explain_update(
 def describe_update(
     z: Tensor, weights: TriangleWeights, *, mean: bool = False, device: str | None = None, arch: str | None = None
 ) -> TriangleSpec:
-    autocast = z.dtype != torch.float64 and torch.is_autocast_enabled(z.device.type)
     return TriangleSpec(
         batch=tuple(z.shape[:-3]), n=z.shape[-2], c_z=z.shape[-1], c=weights.out.weight.shape[1], dtype=z.dtype,
-        product_dtype=torch.get_autocast_dtype(z.device.type) if autocast else z.dtype,
+        product_dtype=lowered(z[..., :0]).dtype,
         weight_dtypes=frozenset(x.dtype for x in weights.tensors), eps=(weights.norm_in.eps, weights.norm_out.eps),
         device=device or z.device.type, arch=arch if device else architecture(z.device), mean=mean,
         needs_grad=torch.is_grad_enabled() and any(x.requires_grad for x in (z, *weights.tensors)),
@@ -136,7 +134,7 @@ def divisor(z: Tensor, mask: Tensor | None) -> Tensor:
     return mask.any(-1).sum(-1).clamp(min=1)[..., None, None, None]
 
 
-def operands(x: Tensor, weights: TriangleWeights, mask: Tensor | None, channels: slice = slice(None)) -> Tensor:
+def gated_operands(x: Tensor, weights: TriangleWeights, mask: Tensor | None, channels: slice = slice(None)) -> Tensor:
     """Gated projections of the normed x, channels first: the layout of the product, written by the projection itself."""
     projected, logits = (
         channels_first(x, layer.weight[channels], None if layer.bias is None else layer.bias[channels])
@@ -146,7 +144,7 @@ def operands(x: Tensor, weights: TriangleWeights, mask: Tensor | None, channels:
     return gated if mask is None else gated.masked_fill(~mask.unsqueeze(-3), 0.0)
 
 
-def finish(x: Tensor, a: Tensor, b: Tensor, weights: TriangleWeights, incoming: bool, divide_by: Tensor | None) -> Tensor:
+def gated_product(x: Tensor, a: Tensor, b: Tensor, weights: TriangleWeights, incoming: bool, divide_by: Tensor | None) -> Tensor:
     """Product, norm, projection and gate. The norm comes before the cast: sums over k overflow float16, normalised ones do not."""
     product = rearrange(triangle_product(a, b, incoming=incoming), "... c i j -> ... i j c")
     product = product if divide_by is None else product / divide_by
@@ -155,8 +153,8 @@ def finish(x: Tensor, a: Tensor, b: Tensor, weights: TriangleWeights, incoming: 
 
 def _lean(z: Tensor, weights: TriangleWeights, mask: Tensor | None, incoming: bool, divide_by: Tensor | None) -> Tensor:
     x = layer_norm(z, *weights.norm_in)
-    a, b = operands(x, weights, mask).chunk(2, dim=-3)
-    return finish(x, a, b, weights, incoming, divide_by)
+    a, b = gated_operands(x, weights, mask).chunk(2, dim=-3)
+    return gated_product(x, a, b, weights, incoming, divide_by)
 
 
 def _reference(z: Tensor, weights: TriangleWeights, mask: Tensor | None, incoming: bool, divide_by: Tensor | None) -> Tensor:

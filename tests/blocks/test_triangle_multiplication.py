@@ -75,14 +75,14 @@ class TestIncoming(BlockTests, SlicedTests, GoldenTests):
 @pytest.mark.parametrize(("direction", "of_a", "of_b"), [("outgoing", (0, 2), (1, 2)), ("incoming", (2, 0), (2, 1))])
 def test_one_triangle(direction: str, of_a: tuple[int, int], of_b: tuple[int, int]) -> None:
     """a and b are zero but for one edge each, so the product is zero but at (0, 1): a_02 b_12 for outgoing, a_20 b_21 for incoming."""
-    block = TriangleMultiplication(2, 2, direction=direction)
-    block.norm_in = nn.Identity()
-    block.proj.weight.data.zero_()
-    block.proj.weight.data[0, 0] = block.proj.weight.data[2, 1] = 1.0  # channel 0 of z to a, channel 1 to b
+    block = TriangleMultiplication(3, 2, direction=direction)
+    block.proj.weight.data.zero_()  # the norm makes (2, -1, -1) / sqrt(2) of (1, 0, 0): channel 0 of z goes to a, channel 1 to b
+    block.proj.weight.data[0] = torch.tensor([2.0, 1.0, 0.0]) * 2**0.5 / 3
+    block.proj.weight.data[2] = torch.tensor([1.0, 2.0, 0.0]) * 2**0.5 / 3
     for gate in (block.gate, block.out_gate):
         gate.bias.data.fill_(40.0)  # open
-    block.out.weight.data = torch.eye(2)
-    z = torch.zeros(3, 3, 2)
+    block.out.weight.data = torch.eye(3, 2)
+    z = torch.zeros(3, 3, 3)
     z[(*of_a, 0)] = z[(*of_b, 1)] = 1.0
     expected = torch.zeros(3, 3)
     expected[0, 1] = 1.0  # the norm makes (1, -1) of a product of (1, 0), and (0, 0) of none

@@ -11,7 +11,8 @@ from torch import Tensor
 
 from evoattn.errors import BackendError, ShapeError
 from evoattn.ops import Backend, cuequivariance
-from evoattn.ops.triangle_update import TRIANGLE_UPDATE, Linear, Norm, TriangleSpec, TriangleWeights, explain_update, triangle_update
+from evoattn.ops.layers import Linear, Norm
+from evoattn.ops.triangle_update import TRIANGLE_UPDATE, TriangleSpec, TriangleWeights, explain_update, triangle_update
 from tests.helpers import assert_within_twice
 from tests.ops.cases import grid
 

@@ -8,8 +8,9 @@ import torch
 from torch import Tensor
 
 from evoattn.ops import triangle_product
+from evoattn.ops.layers import Linear, Norm
 from evoattn.ops.triton import triangle
-from evoattn.ops.triton.triangle import Linear, Norm, gated_output, gated_projection
+from evoattn.ops.triton.triangle import gated_output, gated_projection
 from tests.helpers import assert_within_twice
 from tests.ops.cases import grid
 from tests.ops.mutants import break_kernels
