@@ -7,8 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from evoattn.ops import ATTENTION, Backend, Registry, attention
+from evoattn.ops import ATTENTION, Backend, Registry, attention, outer_product_mean
 from evoattn.ops.layers import Linear, Norm
+from evoattn.ops.pairwise import OUTER_PRODUCT_MEAN, describe_outer
 from evoattn.ops.spec import describe
 from evoattn.ops.triangle_update import TRIANGLE_UPDATE, TriangleWeights, describe_update, triangle_update
 
@@ -99,6 +100,17 @@ def _weights(x: Inputs) -> TriangleWeights:
     return TriangleWeights(norm("norm_in"), layer("proj"), layer("gate"), norm("norm_out"), layer("out"), layer("out_gate"))
 
 
+OUTERS = (
+    Case("outer products", {"a": (2, 9, 37, 8), "b": (2, 9, 37, 8), "weight": (20, 64), "bias": (20,)}),
+    Case("the same, strided, without bias", {"a": (1, 5, 18, 12), "b": (1, 5, 18, 12), "weight": (16, 144)}, strided=True),
+)
+
+
+def _outer(case: Case, x: Inputs, backend: Backend) -> Tensor:
+    count = torch.full((x["a"].shape[0], x["a"].shape[2], x["b"].shape[2]), 3.0, device=x["a"].device)
+    return outer_product_mean(x["a"], x["b"], x["weight"], x.get("bias"), count, backend=backend)
+
+
 SUBJECTS = {
     "attention": Subject(
         ATTENTION, ATTENTIONS,
@@ -109,5 +121,8 @@ SUBJECTS = {
         TRIANGLE_UPDATE, UPDATES,
         call=lambda case, x, backend: triangle_update(x["z"], _weights(x), mask=x.get("mask"), **case.options, backend=backend),
         spec=lambda case, x: describe_update(x["z"], _weights(x)),
+    ),
+    "outer_product_mean": Subject(
+        OUTER_PRODUCT_MEAN, OUTERS, call=_outer, spec=lambda case, x: describe_outer(x["a"], x["b"], x["weight"]),
     ),
 }  # fmt: skip

@@ -14,6 +14,7 @@ from evoattn.check import Trial, try_apart, try_here
 from evoattn.check_cases import SUBJECTS
 from evoattn.check_cli import describe_trials
 from evoattn.ops import ATTENTION, AttentionSpec, Backend, Registry, verdicts
+from evoattn.ops.pairwise import OUTER_PRODUCT_MEAN
 from evoattn.ops.triangle_update import TRIANGLE_UPDATE
 from evoattn.ops.verdicts import Place, Verdict
 from tests.cli.commands import evoattn
@@ -153,8 +154,9 @@ def test_wrong_usage(options: list[str], word: str) -> None:
 
 
 def test_every_registry_is_checked() -> None:
-    assert [subject.registry for subject in SUBJECTS.values()] == [ATTENTION, TRIANGLE_UPDATE]
-    assert all(trial.verdict == "passed" for trial in try_here("triangle_update", TRIANGLE_UPDATE.get("lean"), CPU))
+    assert [subject.registry for subject in SUBJECTS.values()] == [ATTENTION, TRIANGLE_UPDATE, OUTER_PRODUCT_MEAN]
+    for registry in (TRIANGLE_UPDATE, OUTER_PRODUCT_MEAN):
+        assert all(trial.verdict == "passed" for trial in try_here(registry.op, registry.get("lean"), CPU))
 
 
 def test_table() -> None:

@@ -4,6 +4,7 @@ Both sum in float32 or wider, as matrix products do inside. Of float16 they also
 terms and overflow float16 long before the final result, which is normalised, does. bfloat16 has the range of float32.
 """
 
+from dataclasses import dataclass
 from math import prod
 from typing import Any
 
@@ -12,6 +13,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from evoattn.errors import ShapeError
+from evoattn.ops.devices import architecture
+from evoattn.ops.registry import Backend, Registry
 
 OUTER_TILE = 2**22  # entries of one [rows, N_res, c * c] block of outer products: 16 MiB in float32
 
@@ -58,23 +61,53 @@ def outer_product_mean(
     weight: Float[Tensor, "c_z c*c2"],
     bias: Float[Tensor, "c_z"] | None,
     count: Float[Tensor, "*batch i j"],
+    *,
+    backend: str | Backend = "auto",
 ) -> Float[Tensor, "*batch i j c_z"]:
     """z_ij = (W vec(sum_s a_si outer b_sj) + bias) / count_ij, in the dtype of `a`; AlphaFold 2 supplement, algorithm 10.
 
-    Works on blocks of rows i, forward and backward, so that the [N_res, N_res, c * c2] tensor of outer products never exists.
+    `lean`, the default, works on blocks of rows i, forward and backward, so that the [N_res, N_res, c * c2] tensor of outer products never
+    exists.
 
     Args:
         a, b: projections of the alignment; masked positions are 0.
         weight: of the output projection, the channel of `a` major.
         bias: of the output projection, divided by the count as well (as AlphaFold 2 does); None for none.
         count: what to divide by, for instance 1e-3 + the number of sequences that have both residues; it gets no gradient.
+        backend: as for :func:`evoattn.attention`; those of this op are "lean" and "reference".
 
     Raises:
-        ShapeError: a tensor does not fit the others.
+        ShapeError: a tensor does not fit the others. BackendError: there is no such backend.
     """
     _check_outer(a, b, weight, bias, count)
+    if torch.compiler.is_compiling():
+        chosen = OUTER_PRODUCT_MEAN.named(backend, default=LEAN)
+    else:
+        chosen = OUTER_PRODUCT_MEAN.select(describe_outer(a, b, weight), backend)
     with torch.autocast(a.device.type, enabled=False):
-        return _OuterProductMean.apply(a, b, weight, bias, count)
+        mean: Tensor = chosen.run(a, b, weight, bias, count)
+    return mean
+
+
+@dataclass(frozen=True)
+class OuterSpec:
+    """Metadata of one outer product mean, all that a backend's rules may look at: sizes of a and of what comes out."""
+
+    shape: tuple[int, ...]
+    c_z: int
+    dtype: torch.dtype
+    device: str
+    arch: str | None
+    needs_grad: bool
+
+    def __str__(self) -> str:
+        grad = "gradients" if self.needs_grad else "no gradients"
+        return f"a {list(self.shape)}, {self.c_z} channels of the pair, {str(self.dtype).removeprefix('torch.')} on {self.device}, {grad}"
+
+
+def describe_outer(a: Tensor, b: Tensor, weight: Tensor) -> OuterSpec:
+    needs_grad = torch.is_grad_enabled() and any(x.requires_grad for x in (a, b, weight))
+    return OuterSpec(tuple(a.shape), weight.shape[0], a.dtype, a.device.type, architecture(a.device), needs_grad)
 
 
 def _check_outer(a: Tensor, b: Tensor, weight: Tensor, bias: Tensor | None, count: Tensor) -> None:
@@ -95,6 +128,14 @@ def _check_outer(a: Tensor, b: Tensor, weight: Tensor, bias: Tensor | None, coun
                 f"outer_product_mean: {name} has shape {tuple(x.shape)}; expected {shape}: weight is [c_z, c * c2], bias [c_z] and count "
                 "[*batch, N_res, N_res]."
             )
+
+
+def _reference(a: Tensor, b: Tensor, weight: Tensor, bias: Tensor | None, count: Tensor) -> Tensor:
+    """As the paper writes it."""
+    outer = torch.einsum("...sic,...sje->...ijce", in_range(a), in_range(b)).flatten(-2)
+    total = outer @ weight.to(outer.dtype).mT
+    total = total if bias is None else total + bias.to(outer.dtype)
+    return (total / count.unsqueeze(-1)).to(a.dtype)
 
 
 class _OuterProductMean(torch.autograd.Function):
@@ -146,3 +187,8 @@ class _Outer:
     def products(self, rows: slice) -> Tensor:
         """[*batch, rows, N_res, c * c2]: outer products summed over sequences."""
         return torch.einsum("...sic,...sje->...ijce", self.a[..., rows, :], self.b).flatten(-2)
+
+
+LEAN = Backend("lean", _OuterProductMean.apply, why_not=lambda spec: [])
+REFERENCE = Backend("reference", _reference, why_not=lambda spec: [])
+OUTER_PRODUCT_MEAN = Registry("outer_product_mean", [LEAN, REFERENCE])

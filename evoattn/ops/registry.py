@@ -89,6 +89,12 @@ class Registry:
         known = ", ".join(self.names)
         raise BackendError(f"{self.op}: there is no backend {name!r}; there are {known}, and 'auto' for the first that can run.")
 
+    def named(self, backend: str | Backend, default: Backend) -> Backend:
+        """The backend asked for, or `default` for "auto", without a look at the call: for what a compiler traces."""
+        if backend == "auto":
+            return default
+        return self.get(backend) if isinstance(backend, str) else backend
+
     def has(self, backend: str | Backend) -> bool:
         """Whether `backend` is "auto", a name, or one of the list: all but an object of the caller's own."""
         return isinstance(backend, str) or backend in self.backends

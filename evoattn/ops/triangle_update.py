@@ -100,7 +100,7 @@ def triangle_update(
     _check(z, weights)
     z = hide_nonfinite(z, mask)
     if torch.compiler.is_compiling():
-        chosen = LEAN if backend == "auto" else TRIANGLE_UPDATE.get(backend) if isinstance(backend, str) else backend
+        chosen = TRIANGLE_UPDATE.named(backend, default=LEAN)
     else:
         chosen = TRIANGLE_UPDATE.select(describe_update(z, weights, mean=mean), backend)
     updated: Tensor = chosen.run(z, weights, mask, incoming, divisor(z, mask) if mean else None)

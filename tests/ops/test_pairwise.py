@@ -56,14 +56,17 @@ def make_outer(batch: tuple[int, ...], dtype: torch.dtype) -> dict[str, Tensor]:
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("backend", ["lean", "reference"])
 @pytest.mark.parametrize("tile", [2**22, 1, 2 * 5 * 6])
 @pytest.mark.parametrize("batch", [(), (2, 2)])
-def test_outer_product_mean(batch: tuple[int, ...], tile: int, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_outer_product_mean(
+    batch: tuple[int, ...], tile: int, backend: str, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """In one block, row by row, and in blocks of two rows with one left over."""
     monkeypatch.setattr(pairwise, "OUTER_TILE", tile * max(1, int(np.prod(batch))))
     inputs = make_outer(batch, dtype)
     count = torch.rand(*batch, 5, 5) + 1.0
-    out = outer_product_mean(**inputs, count=count)
+    out = outer_product_mean(**inputs, count=count, backend=backend)
     assert out.dtype == dtype
     grad = grid(torch.randn(out.shape)).to(dtype)
     arrays = {name: x.detach().double().numpy() for name, x in inputs.items()}
