@@ -9,10 +9,13 @@ import torch
 import typer
 
 from evoattn.errors import ConfigError
+from evoattn.execution import Execution
 from evoattn.files import new_file
+from evoattn.memory import estimate
 from evoattn.runs.watch import peak_memory
 from evoattn.terminal import Json, Show, progress, reported
 from evoattn.train.config import read_config
+from evoattn.train.optimizer import MOMENTS
 from evoattn.train.template import TEMPLATE
 from evoattn.train.trainer import OnStep, Result, Step, Trainer
 from evoattn.train.world import leave_world
@@ -74,6 +77,7 @@ def _tell_cost(trainer: Trainer, as_json: bool) -> None:
         "steps": run.steps - trainer.step,
         "seconds_per_step": seconds,
         "seconds": seconds * (run.steps - trainer.step),
+        "estimated_bytes": _estimated(trainer),
         "peak_bytes": max(peak_memory(trainer.world.device).values(), default=0),
     }
     if as_json:
@@ -84,9 +88,20 @@ def _tell_cost(trainer: Trainer, as_json: bool) -> None:
     typer.echo(
         f"{found['alignments']} alignments of {found['families']} families, {found['with_structure']} with a structure; "
         f"{found['parameters']:,} parameters\n"
-        f"memory: {found['peak_bytes'] / 2**30:.2f} GiB at the peak of this process, two steps having been made\n"
+        f"memory: {found['estimated_bytes'] / 2**30:.2f} GiB by the sizes of model and samples; this process, having made two steps, "
+        f"came to {found['peak_bytes'] / 2**30:.2f} GiB in all\n"
         f"time: {seconds:.2f} s a step, {found['seconds'] / 60:.1f} min for {found['steps']} steps, on this machine as busy as it is"
     )
+
+
+def _estimated(trainer: Trainer) -> int:
+    """Bytes of a micro-batch forward and backward, with parameters, gradients, and the three states of the optimiser unsharded."""
+    data, run, trunk = trainer.config.data, trainer.config.run, trainer.config.model.trunk()
+    execution = Execution(checkpoint=run.recompute)
+    found = estimate(
+        trunk, data.max_seqs, data.crop, n_extra=data.max_extra, batch=run.micro_batch, mode="training", execution=execution
+    )
+    return found.total + len(MOMENTS) * found.parts["parameters"]
 
 
 def _shown(show: Show | None) -> OnStep:

@@ -25,6 +25,7 @@ OPTIONAL: Final = (
     Optional("matplotlib", "viz", "draws report.png"),
     Optional("triton", "triton", "compiles GPU kernels"),
     Optional("deepspeed", "deepspeed", "DeepSpeed's attention kernel and training engine"),
+    Optional("tensorboard", "train", "writes metrics of training for TensorBoard"),
     Optional("cuequivariance-torch", "cuequivariance", "NVIDIA's triangle kernels"),
     Optional("pyhmmer", "msa", "searches sequence databases for an alignment"),
     Optional("pyfamsa", "msa", "aligns sequences"),

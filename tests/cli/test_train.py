@@ -56,7 +56,8 @@ def test_dry_run_tells_what_it_takes(work: Path) -> None:
     assert "1 alignments of 1 families, 0 with a structure" in told.stdout and "min for 4 steps" in told.stdout
     assert not (work / "out").exists()
     plain = json.loads(evoattn("train", "small.toml", "--dry-run", "--json").stdout)
-    assert plain["steps"] == 4 and plain["parameters"] > 1000 and plain["peak_bytes"] > 10**6 and plain["seconds"] > 0
+    assert plain["steps"] == 4 and plain["parameters"] > 1000 and plain["seconds"] > 0
+    assert plain["peak_bytes"] > plain["estimated_bytes"] > 10**5
 
 
 def test_train_then_resume(work: Path) -> None:
