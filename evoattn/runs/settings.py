@@ -14,7 +14,7 @@ from evoattn.ops import ATTENTION
 from evoattn.runs.presets import MSA_TRANSFORMERS, refuse_preset
 
 DTYPES: Final = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16, "fp64": torch.float64}
-DEVICES: Final = ("auto", "cpu", "cuda")
+DEVICES: Final = ("auto", "cpu", "cuda", "mps")
 FORMATS: Final = ("safetensors", "npz")
 REPRESENTATIONS: Final = ("msa", "pair", "single")
 OUTPUTS: Final = (*REPRESENTATIONS, "contacts", "masked_msa_logits")
@@ -48,7 +48,8 @@ class RunSettings:
         contact_weights: of the MSA Transformer's contact head, which has a file of its own.
         features: a name in :data:`evoattn.io.FEATURE_PRESETS`. max_seqs, max_extra: rows, instead of those of `features`.
         recycles: further passes (:class:`evoattn.EvoformerTrunk`); features that are drawn are drawn anew for each.
-        dtype: of parameters, features and results: "fp32", "bf16", "fp16" or "fp64". device: "cpu", "cuda", or "auto".
+        dtype: of parameters, features and results: "fp32", "bf16", "fp16" or "fp64". device: "cpu", "cuda" (AMD's cards
+            too), "mps" (Apple's), or "auto": cuda where there is one.
         backend: of every attention: "auto" or a name.
         seed: of random parameters and of features that are drawn.
         save: which of "msa", "pair", "single", "contacts" and "masked_msa_logits" are written. The last two are of heads in the parameter
@@ -97,6 +98,10 @@ class RunSettings:
             raise ConfigError("save asks for masked_msa_logits, which are of a head in the parameter file; give --weights too.")
         if self.device == "cuda" and not torch.cuda.is_available():
             raise ConfigError("device is 'cuda', but torch finds no CUDA device here; use 'cpu', or 'auto' for whichever there is.")
+        if self.device == "mps" and not torch.backends.mps.is_available():
+            raise ConfigError("device is 'mps', but torch finds no Apple GPU here; use 'cpu', or 'auto' for whichever there is.")
+        if self.device == "mps" and self.dtype == "fp64":
+            raise ConfigError("device is 'mps' and dtype 'fp64'; Apple's GPUs have no float64. Use another dtype, or 'cpu'.")
         for name, least in (("blocks", 1), ("max_seqs", 1), ("max_extra", 0), ("recycles", 0)):
             number = getattr(self, name)
             if number is not None and number < least:
@@ -164,7 +169,9 @@ class RunSettings:
 
     @property
     def torch_device(self) -> torch.device:
-        return torch.device("cuda" if self.device != "cpu" and torch.cuda.is_available() else "cpu")
+        if self.device != "auto":
+            return torch.device(self.device)
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
     @property
     def folder(self) -> Path:

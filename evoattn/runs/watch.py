@@ -28,8 +28,8 @@ class Stopwatch:
         self.seconds: dict[str, float] = {}
 
     def now(self) -> float:
-        if self.device.type == "cuda":
-            torch.cuda.synchronize(self.device)
+        if self.device.type != "cpu":
+            torch.accelerator.synchronize(self.device)
         return perf_counter()
 
     def add(self, stage: str, seconds: float) -> None:

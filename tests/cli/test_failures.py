@@ -64,6 +64,13 @@ def test_wrong_usage_exits_2_and_lists_what_is_allowed(options: list[str], words
     assert there(work) == []
 
 
+@pytest.mark.parametrize(("there", "words"), [(False, "finds no Apple GPU here"), (True, "have no float64")])
+def test_apple_gpus(there: bool, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: there)
+    result = evoattn("run", FAMILY, "--device", "mps", "--dtype", "fp64")
+    assert result.exit_code == 2 and words in " ".join(result.stderr.split()), result.stderr
+
+
 @pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without a GPU")
 def test_a_gpu_that_is_not_there() -> None:
     result = evoattn("run", FAMILY, "--device", "cuda")
