@@ -37,6 +37,12 @@ THEIR_RULE = (  # file, what: compared with the reference's rule for rows with n
     ("openfold_evoformer_stack2", "`pad/grad_valid`, which flows through the single representation"),
     ("protenix_pairformer_block", "`pad`: Protenix does not mask the single representation"),
 )
+WITHOUT_A_FILE = (  # what, what it is compared with
+    ("RosettaFold 3's MSA module", "its formulas in float64 numpy under its own parameter names, `tests/stacks/test_rosettafold3.py`"),
+    ("relative positions of AlphaFold 3 (chains, entities, copies)", "loops over residues, `tests/blocks/test_relative_position.py`"),
+    ("AlphaFold 3's kin before the Pairformer: atoms, templates, input embedding", "nothing: evoattn has none of it"),
+    ("published parameter files themselves", "nothing: none is shipped; names and shapes are those of each system's own model"),
+)
 
 
 def record(file: str, case: str, part: str, error: float) -> None:
@@ -112,6 +118,8 @@ def page(files: dict[str, set[tuple[str, str]]], largest: dict[str, dict[tuple[s
     lines += ["Where no key may be attended, evoattn gives 0 and no gradient. These numbers depend on another rule, which a test puts"]
     lines += ["in its place: nothing else differs.", "", "| file | what |", "|---|---|"]
     lines += [f"| {file} | {what} |" for file, what in THEIR_RULE]
+    lines += ["", "## Without reference numbers", "", "| what | compared with |", "|---|---|"]
+    lines += [f"| {what} | {truth} |" for what, truth in WITHOUT_A_FILE]
     return "\n".join(lines) + "\n"
 
 
