@@ -119,8 +119,8 @@ def assume(arch: int) -> Iterator[list[Any]]:
 
 
 def call_attention(new: Callable[..., Tensor], variant: Variant) -> None:
-    """Forward and backward, with a shared pair bias and in most forms a bias and a mask per key: triangle attention of 400 residues."""
-    n, d = 400, variant.width
+    """Forward and backward, with a shared pair bias and in most forms a bias and a mask per key: triangle attention of 401 residues."""
+    n, d = 401, variant.width  # odd, as most lengths are
     rows, heads = ((), 1) if variant.form == "one row, one head" else ((n,), 4)
     biases = [new(*[1] * len(rows), heads, n, n), *([new(n, 1, 1, n)] if rows else [])]
     mask = torch.empty(n, 1, n if "per query" in variant.form else 1, n, dtype=torch.bool, device="meta") if rows else None

@@ -89,10 +89,10 @@ def test_output_alone_and_log_sum_exp_alone() -> None:
 
 # Lines of the kernels, and what a mistake in them would look like.
 MUTANTS = {
-    "no bias per key": ("* strides[0][4], mask=within, other=0.0).to(tl.float32) * LOG2_E", "* strides[0][4], mask=within) * 0.0"),
-    "no pair bias": ("other=0.0).to(tl.float32) * LOG2_E\n    if mask", "other=0.0) * 0.0\n    if mask"),
+    "no bias per key": ("logits += added", "logits += 0.0"),
+    "no pair bias": ("strides[1][5]), other=0.0).to(tl.float32) * LOG2_E", "strides[1][5]), other=0.0) * 0.0"),
     "scale off by 2 %": ("products * (scale * LOG2_E)", "products * (1.02 * scale * LOG2_E)"),
-    "mask ignored": ("return tl.where(allowed, logits", "return tl.where(within, logits"),
+    "mask ignored": ("return tl.where(allowed, logits", "return tl.where(keys < strides[2][5], logits"),
     "log-sum-exp of the last block": ("tl.log2(total) + top)", "tl.log2(total) + 0.99 * top)"),
     "keys detached": ("result_k * scale", "result_k * 0.0"),
     "values detached": ("grad_v_stride, result_v,", "grad_v_stride, result_v * 0.0,"),

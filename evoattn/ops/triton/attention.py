@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from evoattn.ops.devices import against_card, current_device_of
 from evoattn.ops.registry import Backend
@@ -51,9 +52,10 @@ def run(
     groups = batch_groups(q.shape[:-3], [x.shape for x in (*biases, *([] if mask is None else [mask]))])
     key_bias = add_up([fold(bias, groups) for bias in biases if bias.shape[-2] == 1])
     pair_bias = add_up([fold(bias, groups) for bias in biases if bias.shape[-2] != 1])
+    folded_mask = None if mask is None else fold(mask, groups)
     operands = (launch.unit_stride(heads_first(fold(x, groups))) for x in (q, k, v))
-    pair_bias = None if pair_bias is None else launch.unit_stride(pair_bias)
-    out, lse = _Fused.apply(*operands, key_bias, pair_bias, None if mask is None else fold(mask, groups), scale)
+    n_logits = q.shape[:-1].numel() * k.shape[-3]
+    out, lse = _Fused.apply(*operands, *(aligned(x, k.shape[-3], n_logits) for x in (key_bias, pair_bias, folded_mask)), scale)
     return heads_first(out).reshape(*q.shape[:-1], v.shape[-1]), lse.transpose(-1, -2).reshape(q.shape[:-1])
 
 
@@ -87,8 +89,20 @@ def add_up(biases: Sequence[Tensor]) -> Tensor | None:
     return reduce(lambda total, bias: total.float() + bias, biases) if biases else None
 
 
+def aligned(term: Tensor | None, n_keys: int, n_logits: int) -> Tensor | None:
+    """A bias or mask that can be read 16 bytes at a time: with unit stride along its keys, and a multiple of 16 of them.
+
+    For most numbers of residues that is a copy with some keys more. One as large as the logits is left as it is.
+    """
+    if term is None or term.shape[-1] == 1:
+        return term
+    if n_keys % 16 == 0 or term.numel() == n_logits:
+        return launch.unit_stride(term)
+    return pad(term, (0, -n_keys % 16))
+
+
 class _Inputs(NamedTuple):
-    """What all kernels take: tensors [g0, g1, #heads, length, width], terms [#g0, #g1, #heads, #q, #k]."""
+    """What all kernels take: tensors [g0, g1, #heads, length, width], terms [#g0, #g1, #heads, #q, #k or padded]."""
 
     q: Tensor
     k: Tensor
@@ -106,12 +120,15 @@ class _Inputs(NamedTuple):
     @property
     def arguments(self) -> list[Any]:
         """operands, strides, terms, term_strides: as each kernel takes them first."""
-        g0, g1, heads, _, n_keys = self.logits
+        g0, g1, heads, n_rows, n_keys = self.logits
         operands = (self.q, *(x.expand(g0, g1, heads, -1, -1) for x in (self.k, self.v)))
         mask = None if self.mask is None else self.mask.view(torch.uint8)  # a byte per entry, as it is stored
-        shared = (None if self.key_bias is None else self.key_bias.expand(g0, g1, heads, 1, n_keys),
-                  *(None if x is None else x.expand(self.logits) for x in (self.pair_bias, mask)))  # fmt: skip
-        return [operands, strides(operands), shared, strides(shared)]
+        terms = tuple(
+            None if x is None else x.expand(g0, g1, heads, 1 if x is self.key_bias else n_rows, max(n_keys, x.shape[-1]))
+            for x in (self.key_bias, self.pair_bias, mask)
+        )
+        term_strides = tuple(None if x is None else (*x.stride(), x.shape[-1]) for x in terms)
+        return [operands, tuple(x.stride() for x in operands), terms, term_strides]
 
     def start(self, kernel: str, blocks_of: Sequence[int], per_block: int, *arguments: Any) -> None:
         """Start `kernel` on one program for each block of queries (0) or keys (1) or both, times `per_block`."""
@@ -133,10 +150,6 @@ class _Inputs(NamedTuple):
 def empty_like(x: Tensor) -> Tensor:
     """[g0, g1, heads, length, width] with lengths before heads in memory, as the caller of attention has them."""
     return heads_first(x.new_empty(heads_first(x).shape))
-
-
-def strides(tensors: Sequence[Tensor | None]) -> tuple[Any, ...]:
-    return tuple(None if x is None else x.stride() for x in tensors)
 
 
 class _Fused(torch.autograd.Function):
@@ -170,7 +183,9 @@ def _gradients(
     sizes, key_heads = (g1, heads, n_rows, n_keys), p.k.shape[2]
     delta = torch.empty_like(lse)
     grad_q, grad_k, grad_v = empty_like(p.q) if wanted[0] else None, empty_like(p.k), empty_like(p.v)
-    per_key = lse.new_empty(g0, g1, heads, n_keys) if wanted[3] and p.key_bias is not None and p.key_bias.shape[-1] > 1 else None
+    per_key = None
+    if wanted[3] and p.key_bias is not None and p.key_bias.shape[-1] > 1:
+        per_key = lse.new_empty(g0, g1, heads, p.key_bias.shape[-1])
     p.start("backward_queries", [0], g0 * g1 * heads, out, out.stride(), lse, grad_out, grad_out.stride(), grad_lse, delta,
             grad_q, None if grad_q is None else grad_q.stride(), sizes)  # fmt: skip
     if wanted[1] or wanted[2] or per_key is not None:
@@ -197,7 +212,7 @@ def _pair_bias_gradient(p: _Inputs, bias: Tensor, lse: Tensor, grad_out: Tensor,
     tiles = prod(own) * -(-n_rows // 64) * -(-n_keys // 64)
     per_split = -(-prod(shared) // min(prod(shared), -(-PROGRAMS // tiles)))
     splits = -(-prod(shared) // per_split)
-    parts = lse.new_empty(splits, *own, n_rows, n_keys, dtype=bias.dtype if splits == 1 else torch.float32)
+    parts = lse.new_empty(splits, *own, *bias.shape[3:], dtype=bias.dtype if splits == 1 else torch.float32)
     p.start("backward_pair_bias", [0, 1], splits * prod(own), lse, grad_out, grad_out.stride(), delta, parts,
              (g1, heads, n_rows, n_keys), own, shared, per_split)  # fmt: skip
     return parts[0] if splits == 1 else parts.sum(0)

@@ -5,8 +5,9 @@ mask that is shared along one of them (stride 0) is never expanded. A program ow
 batch entry. Programs are numbered along the first axis of the grid alone, the only one that may pass 65,535.
 
 Arguments that go together are tuples: `operands` (q, k, v) and `terms` (bias per key, bias per query and key, mask; None where there is
-none), with their strides, and `sizes` (g1, heads, queries, keys). Offsets that can pass 2^31 are 64 bits wide. Logits and log-sum-exp are
-in base 2, in which the hardware has its exponential.
+none), with their strides, and `sizes` (g1, heads, queries, keys). The strides of a term end with the number of keys that may be read:
+more than there are where the term was padded, so that reads are aligned. Offsets that can pass 2^31 are 64 bits wide. Logits and
+log-sum-exp are in base 2, in which the hardware has its exponential.
 
 FlashAttention (Dao et al. 2022, Dao 2023): attention in tiles, recomputed from the log-sum-exp in the backward pass. The gradient of a
 bias that several batch entries or heads share is summed by the program that owns its tile, one after the other: without atomic additions,
@@ -71,26 +72,35 @@ def store_rows(x, stride, values, rows, n_rows, WIDTH: tl.constexpr, BLOCK: tl.c
 
 @triton.jit
 @no_type_check
-def finish_logits(products, scale, terms, strides, rows, keys, n_rows, n_keys, MASK_PER_QUERY: tl.constexpr):
+def load_key_terms(terms, strides, keys, n_keys, MASK_PER_QUERY: tl.constexpr):
+    """What is added to all logits of each key (None if there is no such bias), and whether the key may be attended."""
+    added, _, mask = terms
+    allowed = keys < n_keys
+    if added is not None:
+        added = tl.load(added + keys.to(tl.int64) * strides[0][4], mask=keys < strides[0][5], other=0.0).to(tl.float32) * LOG2_E
+    if mask is not None and not MASK_PER_QUERY:
+        allowed = allowed & (tl.load(mask + keys.to(tl.int64) * strides[2][4], mask=keys < strides[2][5], other=0) != 0)
+    return added, allowed
+
+
+@triton.jit
+@no_type_check
+def finish_logits(products, scale, key_terms, terms, strides, rows, keys, n_rows, MASK_PER_QUERY: tl.constexpr):
     """Base-2 logits of a tile of q k^T: scaled, biases added, -inf where masked or beyond the last key.
 
     `rows` and `keys` have two axes, [BLOCK_M, 1] and [1, BLOCK_N] or the other way round: the tile may lie either way.
     """
-    key_bias, pair_bias, mask = terms
-    within = keys < n_keys
-    allowed = within
+    added, allowed = key_terms
+    _, pair_bias, mask = terms
     logits = products * (scale * LOG2_E)
-    if key_bias is not None:
-        logits += tl.load(key_bias + keys.to(tl.int64) * strides[0][4], mask=within, other=0.0).to(tl.float32) * LOG2_E
+    if added is not None:
+        logits += added
     if pair_bias is not None:
         entries = pair_bias + rows.to(tl.int64) * strides[1][3] + keys.to(tl.int64) * strides[1][4]
-        logits += tl.load(entries, mask=(rows < n_rows) & within, other=0.0).to(tl.float32) * LOG2_E
-    if mask is not None:
-        if MASK_PER_QUERY:
-            entries = mask + rows.to(tl.int64) * strides[2][3] + keys.to(tl.int64) * strides[2][4]
-            allowed = tl.load(entries, mask=(rows < n_rows) & within, other=0) != 0
-        else:
-            allowed = tl.load(mask + keys.to(tl.int64) * strides[2][4], mask=within, other=0) != 0
+        logits += tl.load(entries, mask=(rows < n_rows) & (keys < strides[1][5]), other=0.0).to(tl.float32) * LOG2_E
+    if mask is not None and MASK_PER_QUERY:
+        entries = mask + rows.to(tl.int64) * strides[2][3] + keys.to(tl.int64) * strides[2][4]
+        allowed = allowed & (tl.load(entries, mask=(rows < n_rows) & (keys < strides[2][5]), other=0) != 0)
     return tl.where(allowed, logits, float("-inf"))
 
 
@@ -123,7 +133,8 @@ def forward(
     for start in range(0, n_keys, BLOCK_N):
         keys = start + tl.arange(0, BLOCK_N)
         products = tl.dot(queries, tl.trans(load_rows(k, strides[1], keys, n_keys, D, BLOCK_D)), input_precision=PRECISION)
-        logits = finish_logits(products, scale, terms, term_strides, rows[:, None], keys[None, :], n_rows, n_keys, MASK_PER_QUERY)
+        key_terms = load_key_terms(terms, term_strides, keys[None, :], n_keys, MASK_PER_QUERY)
+        logits = finish_logits(products, scale, key_terms, terms, term_strides, rows[:, None], keys[None, :], n_rows, MASK_PER_QUERY)
         new_top = tl.maximum(top, tl.max(logits, 1))
         finite_top = tl.where(new_top == float("-inf"), 0.0, new_top)  # nothing allowed so far: exp(-inf - 0) = 0
         weights = tl.exp2(logits - finite_top[:, None])
@@ -170,7 +181,8 @@ def backward_queries(
             keys = start + tl.arange(0, BLOCK_N)
             key_tile = load_rows(k, strides[1], keys, n_keys, D, BLOCK_D)
             products = tl.dot(queries, tl.trans(key_tile), input_precision=PRECISION)
-            logits = finish_logits(products, scale, terms, term_strides, rows[:, None], keys[None, :], n_rows, n_keys, MASK_PER_QUERY)
+            key_terms = load_key_terms(terms, term_strides, keys[None, :], n_keys, MASK_PER_QUERY)
+            logits = finish_logits(products, scale, key_terms, terms, term_strides, rows[:, None], keys[None, :], n_rows, MASK_PER_QUERY)
             weights = tl.exp2(logits - row_lse[:, None])
             values = load_rows(v, strides[2], keys, n_keys, DV, BLOCK_DV)
             grad_logits = weights * (tl.dot(grads, tl.trans(values), input_precision=PRECISION) - correction[:, None])
@@ -188,7 +200,8 @@ def backward_keys(
 ):  # fmt: skip
     """Gradients of one block of keys and values, summed over the `group` of heads that share them, and of the bias per key.
 
-    The last is [g0, g1, heads, k], contiguous, float32. Tiles lie [keys, queries], as the products with their results take them.
+    The last is [g0, g1, heads, k], contiguous, float32, with as many keys as the bias has. Tiles lie [keys, queries], as the products with
+    their results take them.
     """
     n_inner, heads, n_rows, n_keys = sizes
     block, key_head, inner, outer = split_program(tl.cdiv(n_keys, BLOCK_N), heads // group, n_inner)
@@ -204,13 +217,15 @@ def backward_keys(
         to_head = (outer.to(tl.int64) * n_inner + inner) * heads + head
         head_queries = at(operands[0], strides[0], outer, inner, head)
         head_terms = all_at(terms, term_strides, outer, inner, head)
+        key_terms = load_key_terms(head_terms, term_strides, keys[:, None], n_keys, MASK_PER_QUERY)
         head_grads = at(grad_out, grad_out_stride, outer, inner, head)
         result_bias = tl.zeros([BLOCK_N], tl.float32)
         for start in range(0, n_rows, BLOCK_M):
             rows = start + tl.arange(0, BLOCK_M)
             queries = load_rows(head_queries, strides[0], rows, n_rows, D, BLOCK_D)
             products = tl.dot(key_tile, tl.trans(queries), input_precision=PRECISION)
-            logits = finish_logits(products, scale, head_terms, term_strides, rows[None, :], keys[:, None], n_rows, n_keys, MASK_PER_QUERY)
+            across = rows[None, :]
+            logits = finish_logits(products, scale, key_terms, head_terms, term_strides, across, keys[:, None], n_rows, MASK_PER_QUERY)
             weights = tl.exp2(logits - load_lse(lse + to_head * n_rows, rows, n_rows)[None, :])
             grads = load_rows(head_grads, grad_out_stride, rows, n_rows, DV, BLOCK_DV)
             result_v = tl.dot(weights.to(grads.dtype), grads, result_v, input_precision=PRECISION)
@@ -220,7 +235,7 @@ def backward_keys(
             if grad_key_bias is not None:
                 result_bias += tl.sum(grad_logits, 1)
         if grad_key_bias is not None:
-            tl.store(grad_key_bias + to_head * n_keys + keys, result_bias, mask=keys < n_keys)
+            tl.store(grad_key_bias + to_head * term_strides[0][5] + keys, result_bias, mask=keys < term_strides[0][5])
     store_rows(at(grad_k, grad_k_stride, outer, inner, key_head), grad_k_stride, result_k * scale, keys, n_keys, D, BLOCK_D)
     store_rows(at(grad_v, grad_v_stride, outer, inner, key_head), grad_v_stride, result_v, keys, n_keys, DV, BLOCK_DV)
 
@@ -235,7 +250,7 @@ def backward_pair_bias(
     """One tile of the gradient of the bias [*own, q, k], summed over `per_split` of the batch entries and heads that share it.
 
     `own` and `shared` are (g0, g1, heads): along each of the three the bias has either every entry of its own or one for all. The result
-    is [splits, *own, q, k], contiguous.
+    is [splits, *own, q, k], contiguous, with as many keys as the bias has.
     """
     n_inner, heads, n_rows, n_keys = sizes
     key_blocks = tl.cdiv(n_keys, BLOCK_N)
@@ -256,12 +271,14 @@ def backward_pair_bias(
         queries = load_rows(q, strides[0], rows, n_rows, D, BLOCK_D)
         key_tile = load_rows(k, strides[1], keys, n_keys, D, BLOCK_D)
         products = tl.dot(queries, tl.trans(key_tile), input_precision=PRECISION)
-        logits = finish_logits(products, scale, own_terms, term_strides, rows[:, None], keys[None, :], n_rows, n_keys, MASK_PER_QUERY)
+        key_terms = load_key_terms(own_terms, term_strides, keys[None, :], n_keys, MASK_PER_QUERY)
+        logits = finish_logits(products, scale, key_terms, own_terms, term_strides, rows[:, None], keys[None, :], n_rows, MASK_PER_QUERY)
         weights = tl.exp2(logits - load_lse(lse + to_rows, rows, n_rows)[:, None])
         grads = load_rows(at(grad_out, grad_out_stride, outer, inner, head), grad_out_stride, rows, n_rows, DV, BLOCK_DV)
         values = load_rows(v, strides[2], keys, n_keys, DV, BLOCK_DV)
         correction = tl.load(delta + to_rows + rows, mask=rows < n_rows, other=0.0)
         result += weights * (tl.dot(grads, tl.trans(values), input_precision=PRECISION) - correction[:, None])
-    tile = grad_pair_bias + (tl.program_id(0) // n_blocks).to(tl.int64) * n_rows * n_keys
-    inside = (rows < n_rows)[:, None] & (keys < n_keys)[None, :]
-    tl.store(tile + rows.to(tl.int64)[:, None] * n_keys + keys[None, :], result.to(tile.dtype.element_ty), mask=inside)
+    width = term_strides[1][5]
+    tile = grad_pair_bias + (tl.program_id(0) // n_blocks).to(tl.int64) * n_rows * width
+    inside = (rows < n_rows)[:, None] & (keys < width)[None, :]
+    tl.store(tile + rows.to(tl.int64)[:, None] * width + keys[None, :], result.to(tile.dtype.element_ty), mask=inside)

@@ -16,7 +16,7 @@ from torch.nn import functional
 
 from evoattn.ops.devices import against_card, current_device_of
 from evoattn.ops.gate import gate
-from evoattn.ops.layers import Linear, Norm
+from evoattn.ops.layers import Linear, Norm, layer_norm
 from evoattn.ops.tiles import spans
 from evoattn.ops.triton import launch
 
@@ -139,7 +139,7 @@ def _plain_projection(
     eps: tuple[float], z: Tensor, mask: Tensor | None, norm_weight: Tensor | None, norm_bias: Tensor | None, *weights: Tensor | None
 ) -> Tensor:
     proj_weight, proj_bias, gate_weight, gate_bias = weights
-    x = _layer_norm(z, norm_weight, norm_bias, eps[0])
+    x = layer_norm(z, norm_weight, norm_bias, eps[0])
     value = gate(_linear(x, proj_weight, proj_bias), _linear(x, gate_weight, gate_bias))
     return (value if mask is None else value.masked_fill(~mask.unsqueeze(-1), 0.0)).movedim(-1, 1)
 
@@ -166,13 +166,8 @@ def _kernel_output(eps: tuple[float, float], product: Tensor, *inputs: Tensor | 
 def _plain_output(eps: tuple[float, float], product: Tensor, *inputs: Tensor | None) -> Tensor:
     product_norm_weight, product_norm_bias, out_weight, out_bias, z, norm_weight, norm_bias, gate_weight, gate_bias = inputs
     assert z is not None
-    y = _layer_norm(product.movedim(1, -1), product_norm_weight, product_norm_bias, eps[0]).to(z.dtype)
-    return gate(_linear(y, out_weight, out_bias), _linear(_layer_norm(z, norm_weight, norm_bias, eps[1]), gate_weight, gate_bias))
-
-
-def _layer_norm(x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float) -> Tensor:
-    weight, bias = (None if w is None else w.to(torch.promote_types(x.dtype, w.dtype)) for w in (weight, bias))
-    return functional.layer_norm(x, x.shape[-1:], weight, bias, eps)
+    y = layer_norm(product.movedim(1, -1), product_norm_weight, product_norm_bias, eps[0]).to(z.dtype)
+    return gate(_linear(y, out_weight, out_bias), _linear(layer_norm(z, norm_weight, norm_bias, eps[1]), gate_weight, gate_bias))
 
 
 def _linear(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
