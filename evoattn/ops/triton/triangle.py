@@ -4,6 +4,7 @@ Forward each half is one kernel (:mod:`evoattn.ops.triton.triangle_kernels`) tha
 once. Backward it is recomputed in plain torch, a few rows of pairs at a time, so that none of its intermediate results exists in full.
 """
 
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import prod
@@ -89,28 +90,30 @@ class _Fused(torch.autograd.Function):
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, grad_out: Tensor) -> tuple[Tensor | None, ...]:
         half, inputs, wanted = ctx.half, ctx.saved_tensors, ctx.needs_input_grad[2:]
-        # What all rows share gets a sum of many terms: in float32.
         grads = [
-            None if x is None or not want else torch.zeros_like(x) if axis is not None else torch.zeros_like(x, dtype=torch.float32)
+            # What all rows share gets a sum of many terms: in float32.
+            torch.zeros_like(x, dtype=torch.float32 if axis is None else x.dtype) if want else None
             for x, want, axis in zip(inputs, wanted, half.rows, strict=True)
         ]
-        n, per_row = grad_out.shape[half.out_rows], prod(inputs[half.rows.index(1)].shape[2:-1])
-        for entry in range(grad_out.shape[0]):
-            for rows in spans(n, BACKWARD_PAIRS // per_row):
+        n, n2 = grad_out.shape[half.out_rows : half.out_rows + 2]
+        for entry, rows in itertools.product(range(grad_out.shape[0]), spans(n, BACKWARD_PAIRS // n2)):
+            leaves = [
+                None if x is None else _part(x, axis, entry, rows).detach().requires_grad_(want)
+                for x, axis, want in zip(inputs, half.rows, wanted, strict=True)
+            ]
+            with torch.enable_grad(), torch.autocast(grad_out.device.type, enabled=False):
+                out = half.plain(ctx.eps, *leaves)
+            asked = [x for x in leaves if x is not None and x.requires_grad]
+            found = iter(torch.autograd.grad(out, asked, _part(grad_out, half.out_rows, entry, rows)))
+            for total, axis in zip(grads, half.rows, strict=True):
+                if total is not None:
+                    _part(total, axis, entry, rows).add_(next(found))
+        return None, None, *(None if grad is None else grad.to(x.dtype) for grad, x in zip(grads, inputs, strict=True))
 
-                def part(x: Tensor, axis: int, entry: int = entry, rows: slice = rows) -> Tensor:
-                    return x[entry : entry + 1].narrow(axis, rows.start, min(rows.stop, x.shape[axis]) - rows.start)
 
-                leaves = [x if x is None or axis is None else part(x, axis) for x, axis in zip(inputs, half.rows, strict=True)]
-                leaves = [None if x is None else x.detach().requires_grad_(want) for x, want in zip(leaves, wanted, strict=True)]
-                with torch.enable_grad(), torch.autocast(grad_out.device.type, enabled=False):
-                    out = half.plain(ctx.eps, *leaves)
-                found = torch.autograd.grad(out, [x for x in leaves if x is not None and x.requires_grad], part(grad_out, half.out_rows))
-                targets = [(grad, axis) for grad, axis in zip(grads, half.rows, strict=True) if grad is not None]
-                for (total, axis), grad in zip(targets, found, strict=True):
-                    target = total if axis is None else part(total, axis)
-                    target += grad
-        return None, None, *(None if grad is None or x is None else grad.to(x.dtype) for grad, x in zip(grads, inputs, strict=True))
+def _part(x: Tensor, axis: int | None, entry: int, rows: slice) -> Tensor:
+    """The rows of one batch entry, a view; all of what has no axis of rows."""
+    return x if axis is None else x[entry : entry + 1].narrow(axis, rows.start, rows.stop - rows.start)
 
 
 def _tiles(channels: int, itemsize: int) -> dict[str, int]:
