@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cache, cached_property
 from io import StringIO
 from pathlib import Path
 from string import ascii_letters
@@ -35,6 +35,8 @@ AMINO_ACID_NAMES: Final = {
 
 LISTED: Final = 20
 """Residues that an account names one by one in words; all of them are in its attributes."""
+
+UNKNOWN_LETTER: Final = "X"
 
 _READ_AS: Final = {"SEC": "C", "PYL": "X", "UNK": "X"}
 """Beside Biopython's table of modified residues; letters as :mod:`evoattn.io.residues` reads them."""
@@ -144,6 +146,9 @@ def read_structure(path: str | Path, query: str, *, chain: str | None = None) ->
         StructureError: the file cannot be read, has no such chain, or the chain is another protein than the query.
     """
     source = str(path)
+    if strange := set(query) - set(AMINO_ACIDS + UNKNOWN_LETTER):
+        found = ", ".join(sorted(strange))
+        raise StructureError(f"the query has the letters {found}; a structure is laid on a protein ({AMINO_ACIDS}, X).")
     chains = read_chains(path)
     if chain is not None and chain not in {one.name for one in chains}:
         there = ", ".join(f"{one.name} ({len(one.letters)} residues)" for one in chains)
@@ -283,13 +288,14 @@ def _spread(chain: Chain, most: int) -> tuple[str, Int64[np.ndarray, " l"]]:
     return "".join(letters), np.array(origin, np.int64)
 
 
+@cache
 def _aligner() -> Any:
     """Global alignment with free ends. X costs nothing. A residue with an insertion code, in lower case, scores a hair less: where either
     of two residues may be the one that the query does not have, it is the one with the code."""
     from Bio.Align import PairwiseAligner, substitution_matrices
 
     blosum = substitution_matrices.load("BLOSUM62")
-    upper = AMINO_ACIDS + "X"
+    upper = AMINO_ACIDS + UNKNOWN_LETTER
     scores = substitution_matrices.Array(upper + upper.lower(), dims=2)
     for a in scores.alphabet:
         for b in scores.alphabet:

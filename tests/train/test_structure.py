@@ -157,6 +157,11 @@ def test_what_is_no_structure_is_refused(content: bytes, message: str, tmp_path:
         read_chains(tmp_path / "a.pdb")
 
 
+def test_a_query_that_is_no_protein(tmp_path: Path) -> None:
+    with pytest.raises(StructureError, match="the query has the letters U; a structure is laid on a protein"):
+        read_structure(written(tmp_path / "a.pdb", chain(QUERY)), "ACGUACGU")
+
+
 def test_no_file(tmp_path: Path) -> None:
     with pytest.raises(StructureError, match=r"none.pdb: the file cannot be read: No such file"):
         read_chains(tmp_path / "none.pdb")
