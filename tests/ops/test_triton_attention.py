@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from evoattn.ops import AttentionSpec, attention
+from evoattn.ops import AttentionSpec, Backend, attention
 from evoattn.ops.triton import TRITON
 from evoattn.ops.triton import attention as host
 from evoattn.ops.triton.tiles import Tile
@@ -85,6 +85,26 @@ def test_output_alone_and_log_sum_exp_alone() -> None:
     other = torch.autograd.grad(lse, wanted, inputs.grad_lse)
     for total, first, second in zip(both, one, other, strict=True):
         torch.testing.assert_close(total, first + second, rtol=1e-4, atol=1e-5)
+
+
+def test_what_stands_behind_a_mask() -> None:
+    """NaN at a masked key, and in a whole masked row; and in a bias that another row does look at."""
+    q, k, v, bias = (torch.randn(shape) for shape in ((3, 5, 2, 8), (3, 5, 2, 8), (3, 5, 2, 8), (1, 2, 5, 5)))
+    mask = torch.ones(3, 1, 1, 5, dtype=torch.bool)
+    mask[0, ..., 2], mask[1] = False, False
+    k[0, 2], v[0, 2], q[1], k[1] = torch.nan, torch.inf, torch.nan, torch.nan
+    inputs = [x.requires_grad_() for x in (q, k, v, bias)]
+
+    def results(backend: str | Backend) -> list[Tensor]:
+        out = attention(*inputs[:3], biases=[inputs[3]], mask=mask, backend=backend)
+        return [out, *torch.autograd.grad(out.sum(), inputs)]
+
+    for got, expected in zip(results(HERE), results("reference"), strict=True):
+        torch.testing.assert_close(got, expected)
+    with torch.no_grad():
+        bias[..., 2] = torch.nan
+        out = attention(q, k, v, biases=[bias], mask=mask, backend=HERE)
+    assert out[:2].isfinite().all() and out[2].isnan().all()
 
 
 # Lines of the kernels, and what a mistake in them would look like.
