@@ -80,7 +80,8 @@ class Execution:
 
     def products(self, device: str) -> AbstractContextManager[Any]:
         """Within it, matrix products on a device of that type take the dtype asked for."""
-        return nullcontext() if self.dtype is None else torch.autocast(device, torch.bfloat16)
+        on = self.dtype is not None and torch.amp.is_autocast_available(device)  # no tensor without data needs it
+        return torch.autocast(device, torch.bfloat16) if on else nullcontext()
 
 
 class Executable(nn.Module):

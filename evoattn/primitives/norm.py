@@ -21,6 +21,5 @@ class LayerNorm(nn.LayerNorm):
 def lowered(x: Tensor) -> Tensor:
     """`x` in the dtype that autocast would convert it to in front of a matrix product; `x` itself where autocast is off."""
     device = x.device.type
-    if x.dtype == torch.float64 or not torch.is_autocast_enabled(device):  # autocast leaves float64 alone
-        return x
-    return x.to(torch.get_autocast_dtype(device))
+    on = torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)
+    return x.to(torch.get_autocast_dtype(device)) if on and x.dtype != torch.float64 else x  # as autocast, which leaves float64 alone

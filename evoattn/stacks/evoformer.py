@@ -110,7 +110,7 @@ class EvoformerStack(_EvoformerBlocks):
     def _with_single(self, m: Tensor, z: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         if m.shape[-3] == 0:
             raise ShapeError(f"EvoformerStack: m has shape {tuple(m.shape)}, an alignment of no rows; the query sequence is its first row.")
-        return m, z, self.single(m[..., 0, :, :])
+        return m, z, self.single(m[..., 0, :, :].to(self.single.weight.dtype))  # representations may be narrower than parameters
 
 
 class ExtraMSAStack(_EvoformerBlocks):

@@ -71,3 +71,17 @@ def test_products_in_bfloat16(kind: str) -> None:
             assert 1e-4 < relative_error(x.detach(), t) <= 2 * error  # float32 would be below 1e-5
     torch.stack([x.mean() for x in out]).sum().backward()
     assert all(p.grad is None or p.grad.dtype == torch.float32 for p in bf16.parameters())
+
+
+def test_representations_in_bfloat16() -> None:
+    """With products in bfloat16 the representations may be so too, half the memory; the single one, a projection outside, is float32."""
+    exact = build(DEEP)
+    m, z = (torch.randn(shape).bfloat16() for shape in ((8, 16, 32), (16, 16, 32)))
+    stack = set_execution(copy.deepcopy(exact).float(), dtype="bf16")
+    with torch.no_grad():
+        truth = outputs(exact, m.double(), z.double())
+        out = stack(m, z)
+        in_place = stack.run_(m, z)
+    for results in (out, in_place):
+        assert [x.dtype for x in results] == [torch.bfloat16, torch.bfloat16, torch.float32]
+        assert all(relative_error(x, t) < 0.03 for x, t in zip(results, truth, strict=True))
