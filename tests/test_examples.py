@@ -12,7 +12,8 @@ import torch
 from safetensors.torch import load_file
 from torch import nn
 
-from evoattn import EvoformerConfig, PairformerConfig, profile
+from evoattn import EvoformerConfig, PairformerConfig, profile, read_msa, write_msa
+from evoattn.io.chains import crop_columns
 from tests.helpers import assert_golden, golden
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -27,7 +28,25 @@ DROP_IN = {  # and the module whose layers are replaced
 
 
 def test_every_example_is_here() -> None:
-    assert {path.name for path in (ROOT / "examples").glob("*.py")} == {*SAYS, *DROP_IN}
+    assert {path.name for path in (ROOT / "examples").glob("*.py")} == {*SAYS, *DROP_IN, "train_contacts.py"}
+
+
+def test_trains_on_families_and_compares_with_dca(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], no_type_checks: None
+) -> None:
+    """Two families, both a part of the shipped one; two steps."""
+    part = crop_columns(read_msa(ROOT / "data/dhfr.a3m.gz", max_rows=40), slice(0, 40))
+    for name in ("one", "two"):
+        (tmp_path / "families" / name).mkdir(parents=True)
+        write_msa(part, tmp_path / "families" / name / "part.a3m")
+        (tmp_path / "families" / name / "3ql0.pdb.gz").symlink_to(ROOT / "data/3ql0.pdb.gz")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.argv", ["train_contacts.py", "families", "--held-out", "two", "--steps", "2", "--potts", "3"])
+    runpy.run_path(str(ROOT / "examples" / "train_contacts.py"), run_name="__main__")
+    printed = capsys.readouterr().out
+    assert "1 alignments of 1 families and 3 sampled ones to train on" in printed
+    rows = {line.split()[0]: line.split()[2:4] for line in printed.splitlines()[-2:]}
+    assert rows == {"one": ["trained", "on"], "two": ["held", "out"]}
 
 
 @pytest.mark.parametrize("name", SAYS)

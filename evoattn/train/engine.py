@@ -84,8 +84,11 @@ class PlainEngine(Engine):
         return norm
 
     def _add_up_gradients(self) -> None:
-        """In one message rather than one for each parameter."""
-        gradients = [x.grad for x in self.trained.values() if x.grad is not None]
+        """In one message, which is as long on every process: a parameter without a gradient here may have one elsewhere."""
+        gradients = []
+        for x in self.trained.values():
+            x.grad = torch.zeros_like(x) if x.grad is None else x.grad
+            gradients.append(x.grad)
         total = self.world.add_up(torch.cat([gradient.flatten() for gradient in gradients]))
         for gradient, part in zip(gradients, total.split([gradient.numel() for gradient in gradients]), strict=True):
             gradient.copy_(part.view_as(gradient))

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from math import exp, nan
 from pathlib import Path
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -45,6 +46,10 @@ OnStep = Callable[[Step], None]
 Say = Callable[[str], None]
 
 
+def quiet(text: str) -> None:
+    """Says nothing."""
+
+
 @dataclass
 class Result:
     """Of a run: the model after it, on the device where it was trained, and what was left behind."""
@@ -63,7 +68,7 @@ def train(
     *,
     resume: bool = False,
     on_step: OnStep = lambda step: None,
-    say: Say = lambda text: None,
+    say: Say = quiet,
 ) -> Result:
     """Train a trunk on the masked-MSA and the distogram loss, and write the folder ``config.out``.
 
@@ -87,10 +92,10 @@ def train(
 class Trainer:
     """A run that is set up; :meth:`run` does it. See :func:`train` for arguments and errors."""
 
-    def __init__(self, config: TrainConfig, families: Sequence[Family] | None = None, *, resume: bool = False, say: Say) -> None:
-        self.config, self.run_config = config, config.run
+    def __init__(self, config: TrainConfig, families: Sequence[Family] | None = None, *, resume: bool = False, say: Say = quiet) -> None:
+        self.config = config
         self.world = join_world(config.run.device)
-        self.say = say if self.world.first else lambda text: None
+        self.say = say if self.world.first else quiet
         self.share = Share(config.run.batch, config.run.micro_batch, self.world.rank, self.world.processes)
         if families is None:
             families = find_families(config.data.families, max_rows=config.data.max_rows)
@@ -132,21 +137,21 @@ class Trainer:
             self.say(f"{self.config.model.weights}: {account}")
         if unread := freeze_unread(model):
             self.say(f"not trained, since no head reads them: {', '.join(unread)}")
-        set_execution(model, checkpoint=self.run_config.recompute)
+        set_execution(model, checkpoint=self.config.run.recompute)
         return model.to(self.world.device)
 
     def _engine(self, checkpoint: Checkpoint | None) -> Engine:
-        kind = self.run_config.engine
+        kind = self.config.run.engine
         if kind == "auto":
             kind = "deepspeed" if self.world.processes > 1 and deepspeed_found() else "plain"
         optimizer = AveragingAdamW((x for x in self.model.parameters() if x.requires_grad), self.config.optimizer)
         moments = {} if checkpoint is None else dict(checkpoint.tensors)
         build = DeepSpeedEngine if kind == "deepspeed" else PlainEngine
-        return build(self.model, optimizer, self.run_config, self.config.optimizer.clip, self.world, moments, self.step)
+        return build(self.model, optimizer, self.config.run, self.config.optimizer.clip, self.world, moments, self.step)
 
     def run(self, on_step: OnStep = lambda step: None) -> Result:
         """Train until ``config.run.steps``."""
-        c = self.run_config
+        c = self.config.run
         log = RunLog(self.config.out, self.step) if self.world.first else None
         self.say(f"engine {self.engine.name}, {self.world.processes} process(es) on {self.world.device.type}, {c.precision}")
         last: dict[str, float] = {}
@@ -183,7 +188,7 @@ class Trainer:
         if state is None:
             return None
         checkpoint = Checkpoint(self.step, state, self.config.deciding())
-        save_checkpoint(self.checkpoints, checkpoint, keep=self.run_config.keep)
+        save_checkpoint(self.checkpoints, checkpoint, keep=self.config.run.keep)
         return checkpoint
 
     def _finished(self, metrics: dict[str, float]) -> Result:
@@ -202,7 +207,7 @@ class Trainer:
         totals = torch.zeros(len(TERMS), device=self.world.device)
         self.model.train()
         for one in own:
-            terms = self._terms(one, watched=self.run_config.watch)
+            terms = self._terms(one, watched=self.config.run.watch)
             loss = self._loss(torch.stack([term.total for term in terms]), counts)
             self.engine.backward(loss)
             totals += torch.stack([term.total.detach().float() for term in terms])
@@ -260,8 +265,8 @@ class Trainer:
         if self.held_out is None:
             raise ConfigError("there is no held-out family to validate on; name one in data.held_out.")
         self.model.eval()
-        numbers = [[number] for number in range(self.world.rank, self.run_config.validate_samples, self.world.processes)]
-        rounds = -(-self.run_config.validate_samples // self.world.processes)
+        numbers = [[number] for number in range(self.world.rank, self.config.run.validate_samples, self.world.processes)]
+        rounds = -(-self.config.run.validate_samples // self.world.processes)
         padded = numbers + numbers[:1] * (rounds - len(numbers))  # processes that share out parameters do everything together
         totals, counts = torch.zeros(len(TERMS), device=self.world.device), torch.zeros(len(TERMS) + 1, device=self.world.device)
         with self.engine.averaged():
@@ -297,4 +302,4 @@ def _means(totals: Tensor, counts: Tensor) -> dict[str, float]:
 
 def _seed(seed: int, number: int) -> int:
     """Of what one micro-batch draws; far from the seeds of its neighbours."""
-    return int(torch.randint(2**62, (), generator=torch.Generator().manual_seed(seed * 1_000_003 + number)))
+    return int(np.random.SeedSequence([seed, number]).generate_state(1, np.uint64)[0])

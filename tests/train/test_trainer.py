@@ -31,7 +31,7 @@ def test_one_batch_is_learnt_by_heart(tmp_path: Path, no_type_checks: None) -> N
     """The same sample again and again: both losses go nearly to zero."""
     c = config(tmp_path, NO_DROPOUT | {"c_z": 16}, batch=1)
     c = replace(c, optimizer=OptimizerConfig(lr=2e-2, warmup_steps=5, clip=1.0))
-    trainer = Trainer(c, families(), say=print)
+    trainer = Trainer(c, families())
     batch = list(micro_batches(trainer.samples, [[0]]))
     losses = [trainer._one_step(iter(batch))["loss"] for _ in range(80)]
     assert losses[0] > 7 and losses[-1] < 0.01 * losses[0]
@@ -40,7 +40,7 @@ def test_one_batch_is_learnt_by_heart(tmp_path: Path, no_type_checks: None) -> N
 def test_gradient_of_the_whole_step(tmp_path: Path) -> None:
     """Against central differences in float64: over accumulated micro-batches, both losses, dropout and clipping aside."""
     c = config(tmp_path)
-    trainer = Trainer(c, families(), say=print)
+    trainer = Trainer(c, families())
     model = redraw_(trainer.model, seed=3).double()
     engine = trainer.engine
     assert isinstance(engine, PlainEngine)
@@ -80,7 +80,7 @@ def test_ten_steps_and_ten_more_are_twenty(tmp_path: Path) -> None:
     train(config(whole, validate_every=5, validate_samples=2), families(), on_step=seen.append)
     assert [one.step for one in seen] == list(range(1, 21))
     first = replace(config(parts, validate_every=5, validate_samples=2), out=parts)
-    trainer = Trainer(first, families(), say=print)
+    trainer = Trainer(first, families())
     with pytest.raises(KeyboardInterrupt):
         trainer.run(stop_after(13))
     said: list[str] = []
@@ -117,8 +117,8 @@ def test_what_a_run_leaves(tmp_path: Path) -> None:
 
 def test_the_loss_is_the_weighted_mean_over_the_step(tmp_path: Path) -> None:
     """2 x masked MSA + 0.3 x distogram, each over all its elements, and not a mean of means of micro-batches."""
-    one = Trainer(config(tmp_path / "1", NO_DROPOUT), families(), say=print)  # whose draws are per micro-batch
-    together = Trainer(config(tmp_path / "2", NO_DROPOUT, micro_batch=4), families(), say=print)
+    one = Trainer(config(tmp_path / "1", NO_DROPOUT), families())  # whose draws are per micro-batch
+    together = Trainer(config(tmp_path / "2", NO_DROPOUT, micro_batch=4), families())
     for trainer in (one, together):
         redraw_(trainer.model, seed=1)
     apart = one._one_step(micro_batches(one.samples, [[0], [1], [2], [3]]))
@@ -156,7 +156,7 @@ def test_exported_weights_load_into_a_trunk(tmp_path: Path) -> None:
 
 
 def test_every_parameter_that_is_read_is_trained(tmp_path: Path) -> None:
-    trainer = Trainer(config(tmp_path), families(), say=print)
+    trainer = Trainer(config(tmp_path), families())
     frozen = [name for name, x in trainer.model.named_parameters() if not x.requires_grad]
     assert frozen == ["trunk.evoformer.single.weight", "trunk.evoformer.single.bias"]
     redraw_(trainer.model, seed=2)
@@ -183,7 +183,7 @@ def test_a_run_that_is_there_is_not_overwritten(tmp_path: Path) -> None:
 def test_starting_from_a_file_of_weights(tmp_path: Path) -> None:
     first = train(config(tmp_path / "first", steps=2), families())
     c = config(tmp_path / "second", steps=1)
-    trainer = Trainer(replace(c, model=replace(c.model, weights=str(first.weights))), families(), say=print)
+    trainer = Trainer(replace(c, model=replace(c.model, weights=str(first.weights))), families())
     average = load_file(tmp_path / "first/checkpoints/step-00000002.safetensors")
     for name, x in trainer.model.trunk.named_parameters():
         if x.requires_grad:
@@ -197,7 +197,7 @@ def broken(trainer: Trainer, where: str) -> None:
 def test_a_loss_that_is_nan_stops_and_says_where(tmp_path: Path) -> None:
     """The first bad tensor is named, the checkpoint before is kept, and going on from it works."""
     c = config(tmp_path, checkpoint_every=5)
-    trainer = Trainer(c, families(), say=print)
+    trainer = Trainer(c, families())
     where = next(name for name, _ in trainer.model.named_parameters() if name.startswith("trunk.evoformer.blocks.0.msa_transition"))
 
     def spoil(now: Step) -> None:
@@ -213,7 +213,7 @@ def test_a_loss_that_is_nan_stops_and_says_where(tmp_path: Path) -> None:
 
 
 def test_the_hook_stops_at_the_module(tmp_path: Path) -> None:
-    trainer = Trainer(config(tmp_path, watch=True), families(), say=print)
+    trainer = Trainer(config(tmp_path, watch=True), families())
     broken(trainer, "trunk.msa.weight")
     with pytest.raises(TrainingError, match=r"the parameter trunk.msa.weight, float32 \[8, 49\], is not finite: 1 NaN, 0 infinite"):
         trainer.run()
@@ -223,7 +223,7 @@ def test_the_hook_stops_at_the_module(tmp_path: Path) -> None:
 
 
 def test_a_gradient_that_is_infinite(tmp_path: Path) -> None:
-    trainer = Trainer(config(tmp_path), families(), say=print)
+    trainer = Trainer(config(tmp_path), families())
     parameter = trainer.model.masked_msa.logits.bias
     parameter.register_hook(lambda gradient: gradient * math.inf)
     with pytest.raises(TrainingError, match="the norm of the gradient of step 1 is"):
@@ -231,13 +231,13 @@ def test_a_gradient_that_is_infinite(tmp_path: Path) -> None:
 
 
 def test_dry_run_writes_nothing(tmp_path: Path) -> None:
-    trainer = Trainer(config(tmp_path / "run"), families(), say=print)
+    trainer = Trainer(config(tmp_path / "run"), families())
     assert trainer.rehearse() > 0 and not (tmp_path / "run").exists()
 
 
 def test_held_out_families_are_needed_to_validate(tmp_path: Path) -> None:
     c = config(tmp_path)
-    trainer = Trainer(replace(c, data=replace(c.data, held_out=())), families(), say=print)
+    trainer = Trainer(replace(c, data=replace(c.data, held_out=())), families())
     with pytest.raises(ConfigError, match="there is no held-out family"):
         trainer.validate()
 
