@@ -13,7 +13,8 @@ from torch import Tensor, nn
 from evoattn import PRESETS, ConfigError, EvoformerTrunk, Recycled, ShapeError, load_weights, make_features, read_msa
 from evoattn.primitives import attention as attention_modules
 from evoattn.primitives.init import redraw_
-from tests.helpers import Read, assert_golden
+from evoattn.weights import FAMILIES
+from tests.helpers import Read, assert_golden, golden
 from tests.parity import record
 from tests.stacks.test_golden import attention_of_alphafold
 from tests.weights.cases import TRUNK, WITH_TEMPLATES, published
@@ -151,6 +152,51 @@ def test_full_model_of_alphafold(name: str, read: Read, monkeypatch: pytest.Monk
     compare("out/msa_first_row", out.msa[0], residues)
     compare("out/pair", out.pair, pairs)
     compare("out/single", out.single, residues)
+
+
+def multimer(file: dict[str, np.ndarray], **changes: Any) -> tuple[EvoformerTrunk, Features, Recycled]:
+    """AlphaFold-Multimer v3's trunk, its sizes read off the file's arrays, and what it was run on; `changes` are of features."""
+    arrays = {key.removeprefix("param/"): array for key, array in file.items() if key.startswith("param/")}
+    with torch.device("meta"):
+        built = FAMILIES["alphafold2"].build({name: array.shape for name, array in arrays.items()}, "multimer_v3")
+    trunk = EvoformerTrunk(built.config).eval()
+    load_weights(trunk, arrays)
+    b = {key.removeprefix("batch/"): torch.from_numpy(array) for key, array in file.items() if key.startswith("batch/")}
+    angles, known = b["template_chi_angles"], b["template_chi_mask"].bool()
+    nothing = angles.new_zeros(*angles.shape[:-1], 3)  # omega, phi and psi are none of its features
+    torsions = torch.cat([torch.stack([nothing, nothing], -1), torch.stack([angles.sin(), angles.cos()], -1)], -2)
+    features = {
+        **{name: b[name] for name in ("residue_index", "asym_id", "entity_id", "sym_id", "msa_feat", "extra_msa_feat")},
+        **{name: b[name].bool() for name in ("seq_mask", "msa_mask", "extra_msa_mask", "template_all_atom_mask")},
+        "target_feat": torch.nn.functional.one_hot(b["aatype"].long(), 21).float(), "template_aatype": b["template_aatype"],
+        "template_all_atom_positions": b["template_all_atom_positions"], "template_torsion_angles_sin_cos": torsions,
+        "template_alt_torsion_angles_sin_cos": torsions, "template_torsion_angles_mask": torch.cat([nothing.bool(), known], -1),
+    }  # fmt: skip
+    return trunk, features | changes, alphafold_previous(file)
+
+
+def test_full_model_of_multimer() -> None:
+    """Chains of two entities, one in two copies, and two templates: relative positions, templates, their rows, and the representations."""
+    file = golden("af2_multimer_full")
+    trunk, features, previous = multimer(file)
+    assert trunk.templates is not None and trunk.template_rows is not None
+    relative, rows, templates = Watch(trunk.relative_position), Watch(trunk.template_rows.embedding), Watch(trunk.templates)
+    out = trunk(features, previous=previous)
+    steps = {
+        "sub/position_activations/out": relative.out, "sub/template_single_embedding/out": rows.out,
+        "sub/template_embedding/out": templates.out - templates.inputs[0], "out/msa": out.msa, "out/msa_first_row": out.msa[0],
+        "out/pair": out.pair, "out/single": out.single,
+    }  # fmt: skip
+    for part, got in steps.items():
+        record("af2_multimer_full", "", part, assert_golden(part, got, file[part]))
+
+
+@pytest.mark.parametrize("name", ["asym_id", "entity_id", "sym_id", "template_aatype"])
+def test_multimer_sees_its_chains_and_templates(name: str) -> None:
+    file = golden("af2_multimer_full")
+    trunk, features, previous = multimer(file, **{name: torch.from_numpy(np.roll(file[f"batch/{name}"], 1, axis=-1))})
+    with torch.no_grad(), pytest.raises(AssertionError, match="off by up to"):
+        assert_golden("pair", trunk(features, previous=previous).pair, file["out/pair"])
 
 
 def swap_template_axes(features: Features) -> Features:
