@@ -12,6 +12,7 @@ from evoattn.train.structure import QueryStructure
 
 PURPLE: Final = "#CC79A7"  # of Okabe and Ito, as the others
 LIGHT: Final = "#C9C9C9"
+SAND: Final = "#F2E9D8"
 PANEL: Final = 6.2 * 72
 """Points across a panel, which the size of a residue follows from."""
 
@@ -72,10 +73,9 @@ def _over_structure(axes: Any, structure: QueryStructure, pairs: np.ndarray, mar
     where = np.argwhere(np.triu(true, RANGES["all"][0]))
     label = f"contact of chain {structure.account.chain} (C-beta ≤ {CUTOFF:g} Å): {len(where)}"
     axes.scatter(*_both(where), s=1.2 * mark, marker="s", color=LIGHT, linewidths=0, label=label)
-    missing = np.flatnonzero(~structure.resolved) + 1
-    for residue in missing:
-        axes.axhspan(residue - 0.5, residue + 0.5, color="#F2E9D8", linewidth=0, zorder=0)
-        axes.axvspan(residue - 0.5, residue + 0.5, color="#F2E9D8", linewidth=0, zorder=0)
+    for number, residue in enumerate(np.flatnonzero(~structure.resolved) + 1):
+        axes.axhspan(residue - 0.5, residue + 0.5, color=SAND, linewidth=0, zorder=0, label=None if number else "residue not resolved")
+        axes.axvspan(residue - 0.5, residue + 0.5, color=SAND, linewidth=0, zorder=0)
     kinds = (
         ("found, and a contact", contact, BLUE),
         ("found, a contact with another chain only", ~contact & across, PURPLE),
@@ -94,8 +94,8 @@ def _both(pairs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 def _precision_title(precision: list[Precision]) -> str:
     of_all = {one.top: one.value for one in precision if one.range == "all"}
-    values = ", ".join(f"{value:.2f} of the top {top}" for top, value in of_all.items())
-    return f"Best-scored pairs over the contacts of the structure\nprecise: {values}"
+    values = ", ".join(f"{value:.2f} (top {top})" for top, value in of_all.items())
+    return f"Best-scored pairs over the contacts of the structure\nprecision: {values}"
 
 
 def _residue_axes(axes: Any, n: int) -> None:
