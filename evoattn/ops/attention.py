@@ -83,8 +83,10 @@ def attention(
     out, lse = run(q, k, v, tuple(biases), mask, scale, backend, return_lse)
     if mask is not None:  # also stops the incoming gradient of such rows
         out = out.masked_fill(nothing_allowed(mask), 0.0)
-        lse = lse.masked_fill(nothing_allowed(mask).squeeze(-1), -torch.inf) if return_lse and lse is not None else lse
-    return (out, lse) if return_lse and lse is not None else out
+    if not return_lse:
+        return out
+    assert lse is not None  # run_backend sees to it
+    return out, lse if mask is None else lse.masked_fill(nothing_allowed(mask).squeeze(-1), -torch.inf)
 
 
 def explain(

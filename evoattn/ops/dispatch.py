@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from evoattn.errors import BackendError
 from evoattn.ops.cuequivariance import CUEQUIVARIANCE
 from evoattn.ops.deepspeed import DEEPSPEED
 from evoattn.ops.flash_attn import FLASH_ATTN
@@ -66,6 +67,11 @@ def _run(
         return nothing_to_attend(q, k, v, *biases)
     with torch.autocast(spec.device, enabled=False):  # a backend computes in the dtype it was given
         out, lse = chosen.run(q, k, v, tuple(biases), mask, scale)
+    if spec.return_lse and lse is None:
+        raise BackendError(
+            f"attention: backend {chosen.name!r} returned no log-sum-exp, which was asked for; its why_not has to refuse such calls "
+            "(spec.return_lse). Use another backend, or leave return_lse out."
+        )
     return out, lse
 
 

@@ -119,7 +119,7 @@ class Registry:
         """
         if backend == "auto":
             for candidate in self.backends:
-                if not (candidate.why_not(spec) or candidate.missing() or self.doubt(candidate, spec)):
+                if not (candidate.why_not(spec) or self.doubt(candidate, spec) or candidate.missing()):  # the last may load a package
                     return candidate
             raise BackendError(f"{self.op}: no backend can run this call.\n{self.explain(spec)}")
         asked = self.get(backend) if isinstance(backend, str) else backend

@@ -246,6 +246,10 @@ def test_a_backend_of_ones_own() -> None:
     check(BY_NAME["two_biases"], torch.float32, Backend("mine", run, why_not=lambda spec: []))
     assert len(seen) == 1
     inputs = make(BY_NAME["no_batch"], torch.float32)
+    without = Backend("without", lambda *args: (RUN(*args)[0], None), why_not=lambda spec: [])
+    assert attention(inputs.q, inputs.k, inputs.v, backend=without).shape == inputs.q.shape
+    with pytest.raises(BackendError, match="'without' returned no log-sum-exp, which was asked for"):
+        attention(inputs.q, inputs.k, inputs.v, backend=without, return_lse=True)
     picky = Backend("picky", run, why_not=lambda spec: [f"wants 99 heads, got {spec.heads}"], missing=lambda: "picky is not installed")
     with pytest.raises(BackendError, match=r"'picky' cannot run batch \[\].*\n  - picky is not installed\n  - wants 99 heads, got 2\n"):
         attention(inputs.q, inputs.k, inputs.v, backend=picky)
