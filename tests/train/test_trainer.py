@@ -73,25 +73,25 @@ def test_gradient_of_the_whole_step(tmp_path: Path) -> None:
         assert (ends[0] - ends[1]) / 2e-6 == pytest.approx(expected, rel=1e-6)
 
 
-def test_ten_steps_and_ten_more_are_twenty(tmp_path: Path) -> None:
+def test_a_run_in_two_parts_is_the_whole(tmp_path: Path) -> None:
     """Bit for bit: weights, both moments, the average and the metrics; with workers or without; what is seen on the way too."""
     whole, parts = tmp_path / "whole", tmp_path / "parts"
     seen: list[Step] = []
-    train(config(whole, validate_every=5, validate_samples=2), families(), on_step=seen.append)
-    assert [one.step for one in seen] == list(range(1, 21))
-    first = replace(config(parts, validate_every=5, validate_samples=2), out=parts)
-    trainer = Trainer(first, families())
+    settings = {"steps": 6, "checkpoint_every": 3, "validate_every": 2, "validate_samples": 1}
+    train(config(whole, **settings), families(), on_step=seen.append)
+    assert [one.step for one in seen] == list(range(1, 7))
     with pytest.raises(KeyboardInterrupt):
-        trainer.run(stop_after(13))
+        Trainer(config(parts, **settings), families()).run(stop_after(5))
     said: list[str] = []
-    train(config(parts, validate_every=5, validate_samples=2, workers=1), families(), resume=True, say=said.append)
-    assert "going on after step 10" in said
-    for name in ("checkpoints/step-00000020.safetensors", "weights.safetensors"):
+    train(config(parts, workers=1, **settings), families(), resume=True, say=said.append)
+    assert "going on after step 3" in said
+    for name in ("checkpoints/step-00000006.safetensors", "weights.safetensors"):
         assert same(whole / name, parts / name), name
-    kept = [{name: value for name, value in line.items() if name not in ("seconds", "tokens_per_second")} for line in read_metrics(parts)]
-    assert kept == [
-        {name: value for name, value in line.items() if name not in ("seconds", "tokens_per_second")} for line in read_metrics(whole)
-    ]
+    assert without_times(parts) == without_times(whole)
+
+
+def without_times(folder: Path) -> list[dict[str, float]]:
+    return [{name: x for name, x in line.items() if name not in ("seconds", "tokens_per_second")} for line in read_metrics(folder)]
 
 
 def stop_after(step: int) -> OnStep:
@@ -103,16 +103,16 @@ def stop_after(step: int) -> OnStep:
 
 
 def test_what_a_run_leaves(tmp_path: Path) -> None:
-    result = train(config(tmp_path, steps=12, checkpoint_every=4, keep=2, validate_every=6, validate_samples=2), families())
-    assert sorted(path.name for path in (tmp_path / "checkpoints").iterdir()) == ["step-00000008.safetensors", "step-00000012.safetensors"]
+    result = train(config(tmp_path, steps=4, batch=2, checkpoint_every=1, keep=2, validate_every=3, validate_samples=2), families())
+    assert sorted(path.name for path in (tmp_path / "checkpoints").iterdir()) == ["step-00000003.safetensors", "step-00000004.safetensors"]
     lines = read_metrics(tmp_path)
-    assert [line["step"] for line in lines] == list(range(1, 13))
+    assert [line["step"] for line in lines] == [1, 2, 3, 4]
     told = {"loss", "masked_msa", "distogram", "perplexity", "gradient_norm", "learning_rate", "seconds", "tokens_per_second"}
     assert set(lines[0]) == {"step", *told}
-    assert "held_out_loss" in lines[5] and "held_out_perplexity" in lines[11] and "held_out_loss" not in lines[6]
+    assert "held_out_loss" in lines[2] and "held_out_perplexity" in lines[3] and "held_out_loss" not in lines[1]
     assert (tmp_path / "loss.png").stat().st_size > 10_000
     assert list((tmp_path / "tensorboard").glob("events.out.tfevents*"))
-    assert result.step == 12 and result.metrics["loss"] == lines[-1]["loss"] and result.weights == tmp_path / "weights.safetensors"
+    assert result.step == 4 and result.metrics["loss"] == lines[-1]["loss"] and result.weights == tmp_path / "weights.safetensors"
 
 
 def test_the_loss_is_the_weighted_mean_over_the_step(tmp_path: Path) -> None:
@@ -138,7 +138,7 @@ def test_bf16_and_recomputing(tmp_path: Path) -> None:
 
 
 def _lines(out: Path, **changes: object) -> list[dict[str, float]]:
-    train(config(out, steps=4, **changes), families())
+    train(config(out, steps=2, **changes), families())
     return read_metrics(out)
 
 
@@ -196,20 +196,20 @@ def broken(trainer: Trainer, where: str) -> None:
 
 def test_a_loss_that_is_nan_stops_and_says_where(tmp_path: Path) -> None:
     """The first bad tensor is named, the checkpoint before is kept, and going on from it works."""
-    c = config(tmp_path, checkpoint_every=5)
+    c = config(tmp_path, checkpoint_every=2, batch=1)
     trainer = Trainer(c, families())
     where = next(name for name, _ in trainer.model.named_parameters() if name.startswith("trunk.evoformer.blocks.0.msa_transition"))
 
     def spoil(now: Step) -> None:
-        if now.step == 7:
+        if now.step == 3:
             broken(trainer, where)
 
     with pytest.raises(TrainingError) as stopped:
         trainer.run(spoil)
     text = str(stopped.value)
-    assert "the loss of step 8 is nan" in text and f"the parameter {where}" in text and "1 NaN, 0 infinite" in text
-    assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == ["step-00000005.safetensors"]
-    assert train(replace(c, run=replace(c.run, steps=10)), families(), resume=True).step == 10
+    assert "the loss of step 4 is nan" in text and f"the parameter {where}" in text and "1 NaN, 0 infinite" in text
+    assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == ["step-00000002.safetensors"]
+    assert train(replace(c, run=replace(c.run, steps=4)), families(), resume=True).step == 4
 
 
 def test_the_hook_stops_at_the_module(tmp_path: Path) -> None:
