@@ -4,6 +4,7 @@ import os
 import statistics
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -15,7 +16,7 @@ import torch
 from benchmarks.common import STEADY, gemm_rate, high_water_mib
 
 THREADS = 2
-PAIRS = 5
+ROUNDS = 5
 
 Run = Callable[[], list[np.ndarray]]
 
@@ -75,19 +76,57 @@ def _serve(connection: Connection, build: Callable[..., Run], arguments: tuple[o
         connection.send((outputs, high_water_mib() - built) if message == "first" else taken)
 
 
-def duel(ours: Contender, theirs: Contender, tolerance: float, dtype: torch.dtype = torch.float32) -> dict[str, Any]:
-    """Parity, then both in turns: medians of their times and of the ratio of each pair, the GEMM rate measured between them."""
-    (got, our_peak), (expected, their_peak) = ours.first(), theirs.first()
+@dataclass(frozen=True)
+class Match:
+    """Who of a contest is compared with whom, how far their numbers may be apart, and in which dtype the GEMM rate is taken."""
+
+    case: str
+    ours: str
+    theirs: str
+    tolerance: float = 1e-4
+    dtype: torch.dtype = torch.float32
+
+
+def contest(contenders: dict[str, Contender], matches: list[Match]) -> list[dict[str, Any]]:
+    """Parity, then all in turns, five rounds after a warm-up, with the GEMM rates measured between the rounds.
+
+    Returns a row per match: medians of the seconds and of the ratio within a round, and the peaks of the first run.
+    """
+    first = {name: contender.first() for name, contender in contenders.items()}
+    errors = {match.case: _error(match, first[match.ours][0], first[match.theirs][0]) for match in matches}
+    for contender in contenders.values():
+        contender.seconds()
+    rates: dict[torch.dtype, list[float]] = {match.dtype: [gemm_rate(match.dtype, 2048)] for match in matches}
+    rounds: list[dict[str, float]] = []
+    for _ in range(ROUNDS):
+        rounds.append({name: contender.seconds() for name, contender in contenders.items()})
+        for dtype, found in rates.items():
+            found.append(gemm_rate(dtype, 2048))
+    steady = all(max(found) / min(found) - 1 < STEADY for found in rates.values())
+    for contender in contenders.values():
+        contender.close()
+
+    def row(match: Match) -> dict[str, Any]:
+        ours, theirs = ([one[name] for one in rounds] for name in (match.ours, match.theirs))
+        our_peak, their_peak = first[match.ours][1], first[match.theirs][1]
+        return {
+            "case": match.case, "error": errors[match.case], "ours_s": statistics.median(ours), "theirs_s": statistics.median(theirs),
+            "faster": statistics.median(y / x for x, y in zip(ours, theirs, strict=True)), "ours_peak_mib": our_peak,
+            "theirs_peak_mib": their_peak, "memory": our_peak / their_peak, "gemm_gflops": statistics.median(rates[match.dtype]),
+            "steady": steady,
+        }  # fmt: skip
+
+    return [row(match) for match in matches]
+
+
+def _error(match: Match, got: list[np.ndarray], expected: list[np.ndarray]) -> float:
     error = max(float(np.abs(x - y).max() / max(1.0, np.abs(y).max())) for x, y in zip(got, expected, strict=True))
-    if not error <= tolerance:
-        raise SystemExit(f"parity failed: largest error {error:.2e} of the largest number; nothing was measured.")
-    ours.seconds(), theirs.seconds()
-    pairs, rates = [], [gemm_rate(dtype, 2048)]
-    for _ in range(PAIRS):
-        pairs.append((ours.seconds(), theirs.seconds()))
-        rates.append(gemm_rate(dtype, 2048))
-    return {
-        "error": error, "ours_s": statistics.median(pair[0] for pair in pairs), "theirs_s": statistics.median(pair[1] for pair in pairs),
-        "faster": statistics.median(theirs / ours for ours, theirs in pairs), "ours_peak_mib": our_peak, "theirs_peak_mib": their_peak,
-        "memory": our_peak / their_peak, "gemm_gflops": statistics.median(rates), "steady": max(rates) / min(rates) - 1 < STEADY,
-    }  # fmt: skip
+    if not error <= match.tolerance:
+        raise SystemExit(f"{match.case}: parity failed, largest error {error:.2e} of the largest number; nothing was measured.")
+    return error
+
+
+def with_limit(rows: list[dict[str, Any]], flops: float) -> list[dict[str, Any]]:
+    """Beside each time the least that the matrix products take at the machine's rate; a training step has three times the products."""
+    limits = [flops / 1e9 / row["gemm_gflops"] * (3 if row["case"].startswith("training") else 1) for row in rows]
+    return [row | {"limit_s": limit, "of_limit": limit / row["ours_s"]} for row, limit in zip(rows, limits, strict=True)]

@@ -1,16 +1,15 @@
 """One Evoformer block (128 sequences, 256 residues, 256 and 128 channels) beside OpenFold3's and AlphaFold 2's in JAX; peers: peers.py.
 
-python -m benchmarks.evoformer [CASE ...]
+python -m benchmarks.evoformer, about a quarter of an hour
 """
 
-import sys
 from typing import Any
 
 import torch
 
 from benchmarks import peers
 from benchmarks.common import report
-from benchmarks.contenders import Contender, duel
+from benchmarks.contenders import Contender, Match, contest, with_limit
 
 N_SEQ, N_RES = 128, 256
 LEAN = {"MALLOC_TRIM_THRESHOLD_": "1000000"}
@@ -29,34 +28,41 @@ def alphafold2(train: bool) -> Contender:
     return Contender(peers.alphafold2_on_msa, N_SEQ, N_RES, train)
 
 
-FP32, BF16 = 1e-4, 0.05
-CASES: dict[str, Any] = {
-    "forward fp32, OpenFold3 fp32": lambda: (ours("openfold3", False, {}), openfold3(False, "fp32"), FP32),
-    "forward bf16, OpenFold3 fp32": lambda: (ours("openfold3", False, {"dtype": "bf16"}), openfold3(False, "fp32"), BF16),
-    "forward bf16, OpenFold3 bf16": lambda: (ours("openfold3", False, {"dtype": "bf16"}), openfold3(False, "bf16"), BF16),
-    "forward fp32, AlphaFold 2 in JAX fp32": lambda: (ours("alphafold2", False, {}), alphafold2(False), FP32),
-    "training step fp32, plain, OpenFold3 fp32": lambda: (ours("openfold3", True, {}), openfold3(True, "fp32"), FP32),
-    "training step fp32, checkpoint='updates', OpenFold3 fp32": lambda: (
-        ours("openfold3", True, {"checkpoint": "updates"}), openfold3(True, "fp32"), FP32,
-    ),
-    "training step fp32, lean, OpenFold3 fp32": lambda: (
-        ours("openfold3", True, {"checkpoint": "updates"}, LEAN), openfold3(True, "fp32"), FP32,
-    ),
-    "training step fp32, checkpoint='updates', AlphaFold 2 in JAX fp32": lambda: (
-        ours("alphafold2", True, {"checkpoint": "updates"}), alphafold2(True), FP32,
-    ),
-}  # fmt: skip
+def forward() -> list[dict[str, Any]]:
+    fp32, bf16 = "forward fp32", "forward bf16"
+    contenders = {
+        "ours": ours("openfold3", False, {}), "ours bf16": ours("openfold3", False, {"dtype": "bf16"}),
+        "theirs": openfold3(False, "fp32"), "theirs bf16": openfold3(False, "bf16"),
+    }  # fmt: skip
+    return contest(contenders, [
+        Match(f"{fp32}; OpenFold3 fp32", "ours", "theirs"),
+        Match(f"{bf16}; OpenFold3 fp32", "ours bf16", "theirs", 0.05, torch.bfloat16),
+        Match(f"{bf16}; OpenFold3 bf16", "ours bf16", "theirs bf16", 0.05, torch.bfloat16),
+    ])  # fmt: skip
 
 
-def measure(case: str) -> dict[str, Any]:
-    mine, other, tolerance = CASES[case]()
-    dtype = torch.bfloat16 if " bf16," in f" {case.split(',')[0]}," else torch.float32
-    row = {"case": case, **duel(mine, other, tolerance, dtype)}
-    mine.close(), other.close()
-    work = peers.flops("evoformer", N_SEQ, N_RES) * (3 if "training" in case else 1)
-    return row | {"limit_s": work / 1e9 / row["gemm_gflops"], "of_limit": work / 1e9 / row["gemm_gflops"] / row["ours_s"]}
+def training() -> list[dict[str, Any]]:
+    updates = {"checkpoint": "updates"}
+    contenders = {
+        "plain": ours("openfold3", True, {}), "updates": ours("openfold3", True, updates), "lean": ours("openfold3", True, updates, LEAN),
+        "theirs": openfold3(True, "fp32"),
+    }  # fmt: skip
+    return contest(contenders, [
+        Match("training step fp32; OpenFold3", "plain", "theirs"),
+        Match("training step fp32, updates recomputed; OpenFold3", "updates", "theirs"),
+        Match("training step fp32, lean; OpenFold3", "lean", "theirs"),
+    ])  # fmt: skip
+
+
+def jax() -> list[dict[str, Any]]:
+    forward = contest(
+        {"ours": ours("alphafold2", False, {}), "theirs": alphafold2(False)}, [Match("forward fp32; AlphaFold 2 in JAX", "ours", "theirs")]
+    )
+    steps = {"ours": ours("alphafold2", True, {"checkpoint": "updates"}), "theirs": alphafold2(True)}
+    # its norms take the variance as a difference of squares, which shows in gradients
+    return forward + contest(steps, [Match("training step fp32, updates recomputed; AlphaFold 2 in JAX", "ours", "theirs", 1e-3)])
 
 
 if __name__ == "__main__":
     torch.set_num_threads(2)
-    report("evoformer", [measure(case) for case in (sys.argv[1:] or CASES)])
+    report("evoformer", with_limit(forward() + training() + jax(), peers.flops("evoformer", N_SEQ, N_RES)))

@@ -1,44 +1,47 @@
 """One Pairformer block (256 residues, 384 and 128 channels) beside OpenFold3's, Boltz's and Protenix's; peers: peers.py.
 
-python -m benchmarks.pairformer [CASE ...]
+python -m benchmarks.pairformer, about five minutes
 """
 
-import sys
 from typing import Any
 
 import torch
 
 from benchmarks import peers
 from benchmarks.common import report
-from benchmarks.contenders import Contender, duel
-from benchmarks.evoformer import FP32, LEAN
+from benchmarks.contenders import Contender, Match, contest, with_limit
+from benchmarks.evoformer import LEAN
 
 N_RES = 256
 
 
-def case(peer: str, train: bool, execution: dict[str, Any], environment: dict[str, str] | None = None) -> tuple[Contender, Contender]:
-    mine = Contender(peers.ours_on_single, peer, N_RES, train, execution, environment=environment)
-    return mine, Contender(peers.theirs_on_single, peer, N_RES, train, "fp32")
+def ours(peer: str, train: bool, execution: dict[str, Any], environment: dict[str, str] | None = None) -> Contender:
+    return Contender(peers.ours_on_single, peer, N_RES, train, execution, environment=environment)
 
 
-CASES: dict[str, Any] = {
-    "forward fp32, Boltz": lambda: case("boltz", False, {}),
-    "forward fp32, Protenix": lambda: case("protenix", False, {}),
-    "forward fp32, OpenFold3": lambda: case("openfold3", False, {}),
-    "training step fp32, plain, Boltz": lambda: case("boltz", True, {}),
-    "training step fp32, checkpoint='updates', Boltz": lambda: case("boltz", True, {"checkpoint": "updates"}),
-    "training step fp32, lean, Boltz": lambda: case("boltz", True, {"checkpoint": "updates"}, LEAN),
-}
+def theirs(peer: str, train: bool) -> Contender:
+    return Contender(peers.theirs_on_single, peer, N_RES, train, "fp32")
 
 
-def measure(name: str) -> dict[str, Any]:
-    mine, other = CASES[name]()
-    row = {"case": name, **duel(mine, other, FP32)}
-    mine.close(), other.close()
-    work = peers.flops("pairformer", 0, N_RES) * (3 if "training" in name else 1)
-    return row | {"limit_s": work / 1e9 / row["gemm_gflops"], "of_limit": work / 1e9 / row["gemm_gflops"] / row["ours_s"]}
+def forward() -> list[dict[str, Any]]:
+    names = {"boltz": "Boltz", "protenix": "Protenix", "openfold3": "OpenFold3"}
+    contenders = {f"ours as {peer}": ours(peer, False, {}) for peer in names} | {peer: theirs(peer, False) for peer in names}
+    return contest(contenders, [Match(f"forward fp32; {name}", f"ours as {peer}", peer) for peer, name in names.items()])
+
+
+def training() -> list[dict[str, Any]]:
+    updates = {"checkpoint": "updates"}
+    contenders = {
+        "plain": ours("boltz", True, {}), "updates": ours("boltz", True, updates), "lean": ours("boltz", True, updates, LEAN),
+        "theirs": theirs("boltz", True),
+    }  # fmt: skip
+    return contest(contenders, [
+        Match("training step fp32; Boltz", "plain", "theirs"),
+        Match("training step fp32, updates recomputed; Boltz", "updates", "theirs"),
+        Match("training step fp32, lean; Boltz", "lean", "theirs"),
+    ])  # fmt: skip
 
 
 if __name__ == "__main__":
     torch.set_num_threads(2)
-    report("pairformer", [measure(name) for name in (sys.argv[1:] or CASES)])
+    report("pairformer", with_limit(forward() + training(), peers.flops("pairformer", 0, N_RES)))
