@@ -19,6 +19,7 @@ from evoattn.train.engine import PlainEngine
 from evoattn.train.finite import watch_finite
 from evoattn.train.log import read_metrics
 from evoattn.train.trainer import OnStep, Step, Trainer, counted, train
+from evoattn.weights import convert
 from tests.train.families import NO_DROPOUT, config, families
 
 
@@ -153,6 +154,10 @@ def test_exported_weights_load_into_a_trunk(tmp_path: Path) -> None:
     for name, x in trunk.named_parameters():
         if f"average.trunk.{name}" in average:
             assert torch.equal(x.detach(), average[f"average.trunk.{name}"]), name
+    convert(result.weights, tmp_path / "params.npz")  # under AlphaFold 2's names
+    again = EvoformerTrunk(c.model.trunk())
+    load_weights(again, tmp_path / "params.npz", "alphafold2")
+    assert all(torch.equal(x, y) for x, y in zip(again.parameters(), trunk.parameters(), strict=True))
 
 
 def test_every_parameter_that_is_read_is_trained(tmp_path: Path) -> None:
