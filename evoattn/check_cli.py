@@ -47,11 +47,11 @@ def describe_trials(trials: list[Trial], device: torch.device) -> str:
     """The table, and what it stands for."""
     place = verdicts.place_of(device)
     lines = [f"{place.card} ({place.arch or place.device}), driver {place.driver or 'none'}, torch {place.torch}", ""]
-    lines.append(f"{'op':<16} {'backend':<15} {'dtype':<9} {'verdict':<11} {'calls':>5} {'error':>6} {'ms':>8}")
+    lines.append(f"{'op':<19} {'backend':<15} {'dtype':<9} {'verdict':<11} {'calls':>5} {'error':>6} {'ms':>8}")
     for t in trials:
         error = "" if t.error is None else f"{t.error:.2f}"
         time = "" if t.milliseconds is None else f"{t.milliseconds:.2f}"
-        lines.append(f"{t.op:<16} {t.backend:<15} {t.dtype:<9} {t.verdict:<11} {t.cases or '':>5} {error:>6} {time:>8}  {t.why}".rstrip())
+        lines.append(f"{t.op:<19} {t.backend:<15} {t.dtype:<9} {t.verdict:<11} {t.cases or '':>5} {error:>6} {time:>8}  {t.why}".rstrip())
     lines += ["", "error: the largest, as a share of what is allowed; ms: forward and backward of one small call, not a benchmark."]
     return "\n".join([*lines, f"Remembered in {verdicts.file()}."])
 

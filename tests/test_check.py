@@ -136,7 +136,7 @@ def test_the_command(monkeypatch: pytest.MonkeyPatch, remembered: Path) -> None:
     result = evoattn("check", "--device", "cpu", "--op", "attention")
     assert result.exit_code == 0, result.output
     assert f"Remembered in {remembered}." in result.stdout
-    assert all(f"attention        {name}" in result.stdout for name in ATTENTION.names)
+    assert all(f"attention           {name}" in result.stdout for name in ATTENTION.names)
     assert {(v.backend, v.dtype) for v in verdicts.read()} >= {("sdpa", "float32"), ("streaming", "float16"), ("reference", "bfloat16")}
     wrong = Backend("wrong", MUTANTS["bias dropped"], why_not=lambda spec: [])
     monkeypatch.setattr(ATTENTION, "backends", [wrong, ATTENTION.get("reference")])
@@ -162,6 +162,6 @@ def test_every_registry_is_checked() -> None:
 def test_table() -> None:
     trials = [Trial("attention", "sdpa", "float32", 8, "", 0.123, 1.5), Trial("attention", "flex", "float32", why="serves cuda, not cpu")]
     said = describe_trials(trials, CPU)
-    assert "attention        sdpa            float32   passed          8   0.12     1.50\n" in said
-    assert "attention        flex            float32   not usable" in said and "serves cuda, not cpu" in said
+    assert "attention           sdpa            float32   passed          8   0.12     1.50\n" in said
+    assert "attention           flex            float32   not usable" in said and "serves cuda, not cpu" in said
     assert (torch.float32, torch.bfloat16, torch.float16) == check.DTYPES
