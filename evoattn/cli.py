@@ -22,6 +22,7 @@ from evoattn.errors import ConfigError
 from evoattn.io import FEATURE_PRESETS
 from evoattn.msa_cli import Block, Database, Evalue, Iterations, MsaFormat, Query, msa_app, numbered
 from evoattn.ops import ATTENTION, explain
+from evoattn.plan_cli import plan_command
 from evoattn.runs import RunSettings, Sizes, attention_calls, environment, run_folder
 from evoattn.runs import run as run_trunk
 from evoattn.runs.environment import describe_environment
@@ -42,6 +43,7 @@ EXPLAINED = ("cpu", "cuda", "mps")
 app.add_typer(msa_app)
 app.add_typer(weights_app)
 app.command("check", epilog=EXIT_CODES)(check_command)
+app.command("plan", epilog=EXIT_CODES)(plan_command)
 app.command("train", epilog=EXIT_CODES)(train_command)
 app.command("contacts", epilog=EXIT_CODES)(contacts_command)
 
@@ -99,6 +101,10 @@ Recycles = Annotated[int, typer.Option(min=0, help="Further passes, each startin
 Dtype = Annotated[str, typer.Option(metavar="|".join(DTYPES), help="Of parameters, features and results.")]
 Device = Annotated[str, typer.Option(metavar="|".join(DEVICES), help="auto is cuda where there is one.")]
 BackendName = Annotated[str, typer.Option(metavar="NAME", help=f"Of attention: {', '.join(ATTENTION.names)}, or auto: the first that can.")]
+Budget = Annotated[
+    str | None,
+    typer.Option(metavar="SIZE", help="Memory the run may add to parameters and features, e.g. 8GiB. [default: what is free]"),
+]
 Seed = Annotated[int, typer.Option(min=0, help="Of random parameters, and of features that are drawn.")]
 Save = Annotated[
     str,
@@ -129,6 +135,7 @@ def run(
     dtype: Dtype = "fp32",
     device: Device = "auto",
     backend: BackendName = "auto",
+    memory_budget: Budget = None,
     seed: Seed = 0,
     save: Save = "msa,pair,single,contacts",
     format: Format = "safetensors",
@@ -153,7 +160,8 @@ def run(
             input=inputs[0], chains=tuple(inputs[1:]), pair=pair, msa_format=msa_format, query=query, block=numbered(block), database=db,
             iterations=iterations, evalue=evalue, out=out, preset=preset, blocks=blocks, weights=files[0],
             contact_weights=files[1], features=features, max_seqs=max_seqs, max_extra=max_extra, recycles=recycles, dtype=dtype,
-            device=device, backend=backend, seed=seed, save=tuple(save.replace(" ", "").split(",")), format=format, force=force,
+            device=device, backend=backend, memory_budget=memory_budget, seed=seed, save=tuple(save.replace(" ", "").split(",")),
+            format=format, force=force,
         )  # fmt: skip
     if threads is not None:
         torch.set_num_threads(threads)

@@ -25,7 +25,7 @@ LAYERS = [
     ["check_cases", "model", "heads", "memory", "weights", "io", "parallel", "train"],
     ["runs", "check", "contacts"],
     ["terminal"],
-    ["check_cli", "msa_cli", "weights_cli", "train_cli"],
+    ["check_cli", "msa_cli", "plan_cli", "weights_cli", "train_cli"],
     ["contacts_cli"],
     ["cli"],
     ["__init__", "__main__"],

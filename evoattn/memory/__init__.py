@@ -1,6 +1,6 @@
 """How much memory a trunk or a stack takes, before it is run: :func:`estimate`, and :func:`plan` under a budget."""
 
-from evoattn.memory.estimate import Estimate, Sizes, estimate
+from evoattn.memory.estimation import Estimate, Sizes, estimate
 from evoattn.memory.free import free_memory
 from evoattn.memory.planning import Plan, plan
 

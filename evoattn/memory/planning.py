@@ -2,15 +2,19 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Final, Literal
 
 import torch
 
 from evoattn.blocks.cost import UpdateCost
 from evoattn.errors import MemoryLimitError
 from evoattn.execution import Execution
-from evoattn.memory.estimate import Config, Estimate, Mode, Sizes, estimate, model_of, updates
+from evoattn.memory.estimation import Config, Estimate, Mode, Sizes, estimate, model_of, updates
 from evoattn.memory.free import free_memory
 from evoattn.units import parse_bytes, show_bytes
+
+CHECKPOINTS: Final[tuple[Literal["blocks", "both"], ...]] = ("blocks", "both")
+"""What is recomputed in training where memory is short: the less, the faster."""
 
 
 @dataclass(frozen=True)
@@ -37,13 +41,13 @@ class Plan:
     def fits(self) -> bool:
         return self.budget is None or self.floor <= self.budget
 
-    def require(self, what: str = "the run") -> None:
+    def require(self, what: str) -> None:
         """Raise MemoryLimitError unless the budget is enough, naming the floor, who wants how much, and what would fit."""
         if not self.fits:
             assert self.budget is not None
             advice = " ".join(["Nothing was run.", *self.advice])
             raise MemoryLimitError(
-                f"{what} does not fit: it needs at least {show_bytes(self.floor)} beyond parameters and features ({self._shown()}), and "
+                f"{what} do not fit: at least {show_bytes(self.floor)} are needed beyond parameters and features ({self._shown()}), and "
                 f"{show_bytes(self.budget)} are given or free. {advice}"
             )
 
@@ -60,7 +64,7 @@ class Plan:
         if self.budget is not None:
             lines.append(f"{'budget':<34}{show_bytes(self.budget):>10}   {'fits' if self.fits else 'DOES NOT FIT'}")
         if self.updates:
-            lines.append(f"\n{'update':<34}{'peak':>10}{'keeps':>10}{'slice of':>12}{'slices':>8}")
+            lines.append(f"\n{'update':<34}{'peak':>10}{'keeps':>10}{'slice of':>17}{'slices':>9}")
             lines += [_row(cost, self.execution.budget) for cost in self.updates]
         return "\n".join([*lines, *(f"\n{line}" for line in self.advice)])
 
@@ -68,8 +72,8 @@ class Plan:
 def _row(cost: UpdateCost, budget: int | None) -> str:
     length = cost.slice_length(budget)
     return (
-        f"  {cost.name:<32}{show_bytes(cost.peak(budget)):>10}{show_bytes(cost.context):>10}{f'{length:,} / {cost.length:,}':>12}"
-        f"{-(-cost.length // length):>8,}"
+        f"  {cost.name:<32}{show_bytes(cost.peak(budget)):>10}{show_bytes(cost.context):>10}{f'{length:,} / {cost.length:,}':>17}"
+        f"{-(-cost.length // length):>9,}"
     )
 
 
@@ -92,7 +96,7 @@ def plan(
     Args:
         budget: bytes, or text such as "8GiB", for what the run adds to parameters and features. By default the memory that is free on
             `device` once these are there.
-        mode: in training nothing is sliced; whether blocks must be recomputed is told (``plan.execution.checkpoint``).
+        mode: in training the plan says what the backward pass must recompute (``plan.execution.checkpoint``); slices are not planned.
 
     The other arguments are those of :func:`evoattn.memory.estimate`.
 
@@ -110,9 +114,10 @@ def plan(
     found = estimated(sizes, dtype, execution)
     limit = parse_bytes(budget) if budget is not None else _free(torch.device(device), found)
     if mode == "training":
-        if limit is not None and found.working > limit and not execution.checkpoint:
-            execution = replace(execution, checkpoint=True)
-            found = estimated(sizes, dtype, execution)
+        for checkpoint in () if execution.checkpoint else CHECKPOINTS:
+            if limit is not None and found.working > limit:
+                execution = replace(execution, checkpoint=checkpoint)
+                found = estimated(sizes, dtype, execution)
         return Plan(limit, found, found.working, (), execution)
     floor = max(cost.floor for cost in costs(sizes, dtype))
     chosen = replace(execution, memory_budget=limit or None)

@@ -16,7 +16,7 @@ from evoattn.primitives import redraw_
 from evoattn.runs.calls import Sizes, attention_calls
 from evoattn.runs.figure import draw_contacts
 from evoattn.runs.inputs import read_input
-from evoattn.runs.memory import refuse_what_cannot_fit
+from evoattn.runs.memory import refuse_msa_transformer
 from evoattn.runs.output import new_folder, write_json, write_tensors
 from evoattn.runs.presets import MSA_TRANSFORMERS
 from evoattn.runs.record import NO_REPORT, counted, file_sha256, model_record, run_record
@@ -36,7 +36,7 @@ def run_msa_transformer(settings: RunSettings, on_block: OnBlock | None, on_sear
         msa = read_input(settings, on_search)
         kept = select_rows(msa, settings.feature_config.max_seqs)
     sizes = Sizes(n_seq=kept.n_seq, n_extra=0, n_res=kept.n_res)
-    refuse_what_cannot_fit(config, sizes, settings.torch_dtype, device)
+    refuse_msa_transformer(config, sizes, settings.torch_dtype, device)
     calls = attention_calls(config, sizes, dtype=settings.torch_dtype, device=device.type, backend=settings.backend)
     with watch.stage("build model"):
         model, weights = build(settings)

@@ -19,13 +19,13 @@ from evoattn.runs.calls import Sizes, attention_calls
 from evoattn.runs.figure import Maps, Report, draw, draw_contacts
 from evoattn.runs.heads import read_heads
 from evoattn.runs.inputs import read_input
-from evoattn.runs.memory import refuse_what_cannot_fit
+from evoattn.runs.memory import plan_record, plan_run
 from evoattn.runs.msa_transformer import run_msa_transformer
 from evoattn.runs.output import new_folder, refuse_output, write_json, write_tensors
 from evoattn.runs.presets import MSA_TRANSFORMERS
 from evoattn.runs.record import counted, model_record, rows_record, run_record, warnings
 from evoattn.runs.settings import REPRESENTATIONS, RunSettings
-from evoattn.runs.watch import OnBlock, Stopwatch
+from evoattn.runs.watch import Added, OnBlock, Stopwatch
 
 
 def run(settings: RunSettings, on_block: OnBlock | None = None, on_search: OnProgress | None = None) -> dict[str, Any]:
@@ -40,7 +40,7 @@ def run(settings: RunSettings, on_block: OnBlock | None = None, on_search: OnPro
 
     Raises:
         EvoattnError: the input, the weights, the backend or the output folder is refused; nothing is left behind.
-        MemoryLimitError: the run cannot fit the memory that is free; nothing was computed.
+        MemoryLimitError: the run cannot keep its memory budget, by default the memory that is free; nothing was computed.
     """
     refuse_output(settings.folder, force=settings.force)
     if settings.preset_name in MSA_TRANSFORMERS:
@@ -51,17 +51,18 @@ def run(settings: RunSettings, on_block: OnBlock | None = None, on_search: OnPro
     msa = expand_copies(found) if settings.feature_config.copies == "all" else found
     with watch.stage("features"):
         made = Features(msa, settings)
-    refuse_what_cannot_fit(settings.config, made.sizes, settings.torch_dtype, device)
+    planned = plan_run(settings, made.sizes)
     calls = attention_calls(settings.config, made.sizes, dtype=settings.torch_dtype, device=device.type, backend=settings.backend)
     with watch.stage("build model"):
         model, weights = build(settings)
         heads = read_heads(settings)
         weights |= {} if settings.weights is None else {"heads": heads.names}
-        set_execution(model, backend=settings.backend)
+        set_execution(model, planned.execution)
 
     with new_folder(settings.folder, force=settings.force) as folder:
         can_draw = find_spec("matplotlib") is not None
-        out, maps = forward(model, made, watch, on_block, looking=can_draw)
+        with Added(device) as added:
+            out, maps = forward(model, made, watch, on_block, looking=can_draw)
         tensors = _tensors(out, made, settings.save) | heads.outputs(out)
         files = [folder / "alignment.a3m"] if settings.database else []
         with watch.stage("write"):
@@ -78,6 +79,7 @@ def run(settings: RunSettings, on_block: OnBlock | None = None, on_search: OnPro
         record = run_record(
             settings, found, watch, calls, files, tensors,
             rows=rows_record(msa, made.draw, settings),
+            memory=plan_record(planned, added.peak),
             features={"preset": settings.features, **asdict(settings.feature_config)},
             model=model_record(settings, settings.config, model, weights),
             notes=warnings(settings, msa, made.sizes, weights, tensors, has_report=can_draw),
@@ -125,8 +127,10 @@ def forward(
             if looking and recycle == made.passes - 1:
                 row = stack.enter_context(capture_attention(model, layers=[f"{last}.msa_row"]))
                 triangle = stack.enter_context(capture_attention(model, layers=[f"{last}.tri_attn_start"], index=middle))
-            out = model(features, previous=previous)
-            previous = Recycled(out.msa[0].clone(), out.pair)
+            out = model.run_(features, previous=previous)
+            if recycle < made.passes - 1:
+                previous = Recycled(out.msa[0].clone(), out.pair)
+                del out  # its MSA representation would stand beside that of the next pass
     if not looking:
         return out, None
     return out, Maps(block=last, row=row[f"{last}.msa_row.attn"], triangle=triangle[f"{last}.tri_attn_start.attn"], node=middle)

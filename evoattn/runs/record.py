@@ -19,8 +19,8 @@ NO_REPORT: Final = "report.png was not drawn, since matplotlib is not installed:
 
 
 def settings_record(settings: RunSettings) -> dict[str, Any]:
-    """All that decides the results; the files themselves stand under "input"."""
-    plain = {name: value for name, value in vars(settings).items() if name not in {"input", "chains", "out", "force"}}
+    """All that decides the results; the files themselves stand under "input", the memory budget under "memory"."""
+    plain = {name: value for name, value in vars(settings).items() if name not in {"input", "chains", "out", "force", "memory_budget"}}
     plain |= {name: str(value) for name, value in plain.items() if isinstance(value, Path)}
     return plain | {"save": list(settings.save)}
 

@@ -12,6 +12,7 @@ from evoattn.io import FEATURE_PRESETS, FeatureConfig, feature_preset
 from evoattn.io.suffixes import stem
 from evoattn.ops import ATTENTION
 from evoattn.runs.presets import MSA_TRANSFORMERS, refuse_preset
+from evoattn.units import parse_bytes
 
 DTYPES: Final = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16, "fp64": torch.float64}
 DEVICES: Final = ("auto", "cpu", "cuda", "mps")
@@ -20,7 +21,9 @@ REPRESENTATIONS: Final = ("msa", "pair", "single")
 OUTPUTS: Final = (*REPRESENTATIONS, "contacts", "masked_msa_logits")
 PAIRINGS: Final = ("none", "best", "rank", "row")
 
-_NOT_OF_MSA_TRANSFORMER: Final = {"chains": (), "pair": "none", "blocks": None, "features": "plain", "max_extra": None, "recycles": 0}
+_NOT_OF_MSA_TRANSFORMER: Final = {
+    "chains": (), "pair": "none", "blocks": None, "features": "plain", "max_extra": None, "recycles": 0, "memory_budget": None,
+}  # fmt: skip
 """Settings that must stand at their defaults."""
 
 
@@ -51,6 +54,7 @@ class RunSettings:
         dtype: of parameters, features and results: "fp32", "bf16", "fp16" or "fp64". device: "cpu", "cuda" (AMD's cards
             too), "mps" (Apple's), or "auto": cuda where there is one.
         backend: of every attention: "auto" or a name.
+        memory_budget: what the run may add to parameters and features, e.g. "8GiB"; by default the memory that is free.
         seed: of random parameters and of features that are drawn.
         save: which of "msa", "pair", "single", "contacts" and "masked_msa_logits" are written. The last two are of heads in the parameter
             file: contacts are left out without one, logits are refused. format: "safetensors" or "npz".
@@ -81,6 +85,7 @@ class RunSettings:
     dtype: str = "fp32"
     device: str = "auto"
     backend: str = "auto"
+    memory_budget: str | None = None
     seed: int = 0
     save: tuple[str, ...] = (*REPRESENTATIONS, "contacts")
     format: str = "safetensors"
@@ -106,6 +111,8 @@ class RunSettings:
             number = getattr(self, name)
             if number is not None and number < least:
                 raise ConfigError(f"{name} is {number}; it must be at least {least}.")
+        if self.memory_budget is not None:
+            parse_bytes(self.memory_budget)
         if self.backend != "auto":
             ATTENTION.get(self.backend)
         if self.chains and not (self.query is None and self.block is None):

@@ -4,6 +4,7 @@ from textwrap import wrap
 from typing import Any, Final
 
 from evoattn.runs.record import counted
+from evoattn.units import show_bytes
 
 WIDTH: Final = 120
 INDENT: Final = 12
@@ -18,7 +19,7 @@ def summary(record: dict[str, Any]) -> str:
         ("Parameters", _parameters(record["model"])),
         *([("Attention", _attention(record["execution"]))] if record["execution"]["attention"] else []),
         ("Time", _time(record["seconds"])),
-        ("Memory", _memory(record["peak_memory_bytes"])),
+        ("Memory", _memory(record["peak_memory_bytes"], record.get("memory"))),
         ("Written", _written(record["output"])),
     ]
     if record["warnings"]:
@@ -100,8 +101,13 @@ def _time(seconds: dict[str, float]) -> list[str]:
     return [f"{sum(seconds.values()):.1f} s: " + ", ".join(f"{stage} {spent:.1f}" for stage, spent in seconds.items())]
 
 
-def _memory(peak: dict[str, int]) -> list[str]:
-    return [", ".join(f"{size / 2**30:.2f} GiB at most ({where})" for where, size in peak.items()) or "not known on this system"]
+def _memory(peak: dict[str, int], planned: dict[str, Any] | None) -> list[str]:
+    lines = [", ".join(f"{size / 2**30:.2f} GiB at most ({where})" for where, size in peak.items()) or "not known on this system"]
+    if planned is not None:
+        budget = "" if planned["budget"] is None else f" of a budget of {show_bytes(planned['budget'])}"
+        measured = "" if planned["measured"] is None else f", measured {show_bytes(planned['measured'])}"
+        lines.append(f"beyond parameters and features: planned {show_bytes(planned['planned'])}{budget}{measured}")
+    return lines
 
 
 def _written(output: dict[str, Any]) -> list[str]:

@@ -1,10 +1,12 @@
 """Time, memory and progress of a run, and the versions that it ran with."""
 
+import os
 import platform
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from pathlib import Path
 from time import perf_counter
 from typing import Any
 
@@ -80,6 +82,37 @@ def peak_memory(device: torch.device) -> dict[str, int]:
     if device.type == "cuda":
         peak["cuda"] = torch.cuda.max_memory_allocated(device)
     return peak
+
+
+class Added:
+    """The largest memory that a body of code took beyond what stood before, in bytes, as `peak`.
+
+    None where that is not known: the system does not tell, or something earlier in the process took more.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        self.peak: int | None = None
+
+    def __enter__(self) -> "Added":
+        self._before, self._earlier = self._now(), self._highest()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        highest = self._highest()
+        if self._before is not None and highest > self._earlier:
+            self.peak = highest - self._before
+
+    def _highest(self) -> int:
+        return peak_memory(self.device).get("cuda" if self.device.type == "cuda" else "process", 0)
+
+    def _now(self) -> int | None:
+        if self.device.type == "cuda":
+            return torch.cuda.memory_allocated(self.device)
+        try:
+            return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+        except OSError:
+            return None
 
 
 def evoattn_version() -> str:

@@ -14,8 +14,9 @@ from safetensors.torch import load_file
 from evoattn import EvoformerTrunk, Recycled, make_features, preset, read_msa
 from evoattn.errors import MemoryLimitError
 from evoattn.io import MSA, draw_features, expand_copies, feature_preset, join_chains, pair_rows, read_sequences, search_database
+from evoattn.memory import plan, planning
 from evoattn.primitives import redraw_
-from evoattn.runs import Batch, RunSettings, Sizes, batch, inputs, join_alignments, memory, pipeline, run_folder
+from evoattn.runs import Batch, RunSettings, batch, inputs, join_alignments, pipeline, run_folder
 from tests.cli.commands import FAMILY, FAMILY_TEXT, GLOBINS, evoattn, run, there
 from tests.io.test_search import FASTA
 from tests.io.test_search import GLOBINS as SEQUENCES
@@ -222,42 +223,32 @@ def test_what_cannot_fit_is_refused_before_any_work(work: Path, monkeypatch: pyt
     def never(*_: object) -> None:
         raise AssertionError("work was begun")
 
-    least = sum(memory.least_memory(preset("tiny"), Sizes(4, 0, 14), torch.float32).values())
-    monkeypatch.setattr(memory, "free_memory", lambda device: least)
+    parts = plan(preset("tiny"), 4, 14, budget="1GiB")
+    least = parts.floor + parts.estimate.parts["parameters"] + parts.estimate.parts["features"]
+    monkeypatch.setattr(planning, "free_memory", lambda device: least)
     run(FAMILY, "--out", "fits")
-    monkeypatch.setattr(memory, "free_memory", lambda device: least - 1)
+    monkeypatch.setattr(planning, "free_memory", lambda device: least - 1)
     monkeypatch.setattr(pipeline, "build", never)
     result = evoattn("run", FAMILY, "--preset", "tiny")
-    assert result.exit_code == 3 and "14 residues do not fit: the run needs at least" in result.stderr and "bf16" in result.stderr
+    assert result.exit_code == 3 and "14 residues do not fit: at least" in result.stderr and "In bfloat16" in result.stderr
     assert "pair representation" in result.stderr and there(work) == ["fits"]
 
 
-def test_the_bound_by_hand() -> None:
-    parameters = sum(p.numel() for p in EvoformerTrunk(preset("tiny")).parameters())
-    found = memory.least_memory(preset("tiny"), Sizes(n_seq=5, n_extra=0, n_res=100), torch.bfloat16)
-    assert sum(found.values()) == 2 * (parameters + 5 * 100 * 32 + 2 * 100 * 100 * 16)
-    many = memory.least_memory(preset("tiny"), Sizes(n_seq=5, n_extra=1000, n_res=100), torch.float32)
-    assert sum(many.values()) == 4 * (parameters + 5 * 100 * 32 + 100 * 100 * 16 + 1000 * 100 * 16)
-
-
-def test_free_memory_is_the_least_of_machine_and_container(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memory, "_MEMINFO", tmp_path / "meminfo")
-    monkeypatch.setattr(memory, "_CGROUP", tmp_path)
-    cpu = torch.device("cpu")
-    assert memory.free_memory(cpu) is None
-    memory.refuse_what_cannot_fit(preset("tiny"), Sizes(1, 0, 10**6), torch.float32, cpu)  # not known: not refused
-    (tmp_path / "meminfo").write_text("MemTotal: 4000 kB\nMemAvailable: 3000 kB\n")
-    assert memory.free_memory(cpu) == 3000 * 1024
-    for limit, expected_bytes in (("max", 3000 * 1024), ("1000000", 1000000 - 600000 + 50000)):
-        for name, text in (("max", limit), ("current", "600000"), ("stat", "anon 550000\nfile 50000\n")):
-            (tmp_path / f"memory.{name}").write_text(text + "\n")
-        assert memory.free_memory(cpu) == expected_bytes
+def test_a_budget_and_what_it_came_to_are_in_the_record(work: Path) -> None:
+    run(FAMILY, "--out", "within", "--memory-budget", "1GiB")
+    memory = json.loads((work / "within" / "run.json").read_text())["memory"]
+    assert memory["floor"] <= memory["planned"] <= memory["budget"] == 2**30
+    assert memory["parts"]["pair representation"] == 14 * 14 * 16 * 4 and memory["slices"]["Evoformer, tri_mul_out"] == 14
+    assert memory["measured"] is None or memory["measured"] < memory["budget"]
+    result = evoattn("run", FAMILY, "--preset", "tiny", "--memory-budget", "lots")
+    assert result.exit_code == 2 and "write a number above 0 with a unit: 8GiB" in " ".join(result.stderr.split())
+    result = evoattn("run", FAMILY, "--preset", "tiny", "--memory-budget", "20MiB")
+    assert result.exit_code == 3 and "20 MiB are given or free" in result.stderr
 
 
 @pytest.mark.parametrize(("name", "n_res"), [("titin_human_N2B_26926", 26926), ("A0A8A9J5M6_SARS2_ORF1ab", 7096)])
-def test_long_proteins(name: str, n_res: int, shared: Path, work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memory, "free_memory", lambda device: 24 * 2**30)
-    settings = RunSettings(shared / "data" / "long" / f"{name}.fasta")
-    with pytest.raises(MemoryLimitError, match=f"{n_res:,} residues do not fit: .* 24 GiB of memory are free on cpu"):
+def test_long_proteins(name: str, n_res: int, shared: Path, work: Path) -> None:
+    settings = RunSettings(shared / "data" / "long" / f"{name}.fasta", memory_budget="24GiB")
+    with pytest.raises(MemoryLimitError, match=f"{n_res:,} residues do not fit: .* and 24 GiB are given or free"):
         pipeline.run(settings)
     assert there(work) == []
