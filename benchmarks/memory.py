@@ -56,7 +56,7 @@ class Case:
 
 LOW = Execution(dtype="bf16")
 CASES = {
-    "block": Case(32, 1024),
+    "block": Case(128, 1024),
     "block, bf16 products": Case(32, 1152, execution=LOW),
     "block, bf16 model": Case(32, 1536, dtype=torch.bfloat16),
     "block, deep alignment": Case(1792, 384),

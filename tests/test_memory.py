@@ -201,3 +201,10 @@ def test_free_memory_is_the_least_of_machine_and_container(tmp_path: Path, monke
 def test_bad_arguments(changes: dict[str, Any], words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         plan(**{"config": TRUNK, "n_seq": 8, "n_res": 32, **changes})
+
+
+def test_templates_count() -> None:
+    """Four of them want more than the rest of AlphaFold 2's model 1; none want nothing."""
+    many, none = (estimate(preset("af2_model_1"), 128, 256, n_templates=n) for n in (4, 0))
+    assert many.at == "templates" and many.parts["kept by templates"] == 5 * 256 * 256 * 64 * 4
+    assert none.at != "templates" and none.working < many.working

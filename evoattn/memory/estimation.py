@@ -14,13 +14,14 @@ from torch import Tensor
 
 from evoattn.blocks.cost import OVERHEAD, UpdateCost
 from evoattn.blocks.slices import AT_ONCE
-from evoattn.config import EvoformerConfig, TrunkConfig
+from evoattn.config import EvoformerConfig, TemplateConfig, TrunkConfig
 from evoattn.errors import ConfigError
 from evoattn.execution import Execution, set_execution
 from evoattn.memory.recorded import Recorded, recorded
 from evoattn.model import EvoformerTrunk
 from evoattn.stacks import EvoformerStack, ExtraMSAStack
 from evoattn.stacks.blocks import BlockStack
+from evoattn.stacks.template import RESIDUES as TEMPLATE_RESIDUES
 
 Config = TrunkConfig | EvoformerConfig
 Model = EvoformerTrunk | EvoformerStack | ExtraMSAStack
@@ -185,8 +186,8 @@ def updates(model: Model, sizes: Sizes, dtype: torch.dtype) -> list[UpdateCost]:
         return _named(model, _meta(s, s.n_seq, s.n_res, model.config.c_m, dtype=dtype), z)
     z = _meta(s, s.n_res, s.n_res, model.config.evoformer.c_z, dtype=dtype)
     found = [_embedding(z)]
-    if model.templates is not None:
-        found += template_updates(model, z, s)
+    if model.config.templates is not None:
+        found.append(_templates(model.config.templates, z, s.n_templates))
     if model.extra_stack is not None:
         found += _named(model.extra_stack, _meta(s, s.n_extra, s.n_res, model.extra_stack.config.c_m, dtype=dtype), z)
     torsions = s.n_templates if model.template_rows is not None else 0
@@ -205,8 +206,14 @@ def _embedding(z: Tensor) -> UpdateCost:
     return UpdateCost("embedding", (0, z.nbytes), 0, 4 * max(row, AT_ONCE * z.element_size()), 0, 1)
 
 
-def template_updates(model: EvoformerTrunk, z: Tensor, sizes: Sizes) -> list[UpdateCost]:
-    return []
+def _templates(config: TemplateConfig, z: Tensor, n_templates: int) -> UpdateCost:
+    """The embedded templates beside z; and one of them while it is embedded, which is not done by rows: one-hot features, their
+    concatenation, and that with unknown pairs taken out."""
+    positions = z.nbytes // z.shape[-1]
+    kept = n_templates + 1 if config.form == "pointwise" else 3  # one after another, or the query, the mean and the present one
+    features = config.bins + 2 * TEMPLATE_RESIDUES + 5
+    making = positions * (3 * features + 2 * config.c_z) if n_templates or config.form == "average" else 0
+    return UpdateCost("templates", (0, z.nbytes), positions * kept * config.c_z if making else 0, making, 0, 1)
 
 
 def _meta(sizes: Sizes, *shape: int, dtype: torch.dtype) -> Tensor:

@@ -1,5 +1,6 @@
 """Templates, known structures of related sequences: their pair stack, and how they enter the pair representation."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
@@ -176,7 +177,7 @@ class PointwiseTemplates(nn.Module):
             return z
         run = self.stack.run_ if in_place else self.stack
         each = (self.norm(run(self.embed(templates.one(index)).squeeze(-4), pair_mask)) for index in range(len(templates)))
-        embedded = torch.stack(list(each), dim=-4)
+        embedded = _stacked(each, len(templates)) if in_place else torch.stack(list(each), dim=-4)
         return (update_ if in_place else update)(z, self.attention, embedded, templates.mask, pair_mask)
 
     def embed(self, templates: Templates) -> Float[Tensor, "*batch t n n c_t"]:
@@ -190,6 +191,17 @@ class PointwiseTemplates(nn.Module):
         bins = distance_bins(beta, c.bin_min, c.bin_max, c.bins).to(dtype)
         flags = [beta_known.unsqueeze(-1).to(dtype), second, first, bins.new_zeros(*bins.shape[:-1], 3), known.unsqueeze(-1).to(dtype)]
         return self.features(torch.cat([bins, *flags], dim=-1) * known.unsqueeze(-1))
+
+
+def _stacked(each: Iterator[Tensor], n: int) -> Tensor:
+    """[*batch, n, i, j, c], one filled in after the other, so that there are never two of all."""
+    out = None
+    for index, x in enumerate(each):
+        if out is None:
+            out = x.new_empty(*x.shape[:-3], n, *x.shape[-3:])
+        out[..., index, :, :, :] = x
+    assert out is not None
+    return out
 
 
 class AveragedTemplates(nn.Module):
