@@ -54,8 +54,8 @@ def run(
     pair_bias = add_up([fold(bias, groups) for bias in biases if bias.shape[-2] != 1])
     folded_mask = None if mask is None else fold(mask, groups)
     operands = (launch.unit_stride(heads_first(fold(x, groups))) for x in (q, k, v))
-    n_logits = q.shape[:-1].numel() * k.shape[-3]
-    out, lse = _Fused.apply(*operands, *(aligned(x, k.shape[-3], n_logits) for x in (key_bias, pair_bias, folded_mask)), scale)
+    terms = (aligned(term, k.shape[-3], q.shape[-2], prod(q.shape[:-3])) for term in (key_bias, pair_bias, folded_mask))
+    out, lse = _Fused.apply(*operands, *terms, scale)
     return heads_first(out).reshape(*q.shape[:-1], v.shape[-1]), lse.transpose(-1, -2).reshape(q.shape[:-1])
 
 
@@ -89,14 +89,15 @@ def add_up(biases: Sequence[Tensor]) -> Tensor | None:
     return reduce(lambda total, bias: total.float() + bias, biases) if biases else None
 
 
-def aligned(term: Tensor | None, n_keys: int, n_logits: int) -> Tensor | None:
+def aligned(term: Tensor | None, n_keys: int, heads: int, entries: int) -> Tensor | None:
     """A bias or mask that can be read 16 bytes at a time: with unit stride along its keys, and a multiple of 16 of them.
 
-    For most numbers of residues that is a copy with some keys more. One as large as the logits is left as it is.
+    For most numbers of residues that is a copy with some keys more. Where batch entries and heads share nothing of it, it is left as it is:
+    it has the size of the logits, which are never held in full.
     """
     if term is None or term.shape[-1] == 1:
         return term
-    if n_keys % 16 == 0 or term.numel() == n_logits:
+    if n_keys % 16 == 0 or (entries > 1 and term.shape[:3].numel() == entries * heads):
         return launch.unit_stride(term)
     return pad(term, (0, -n_keys % 16))
 

@@ -118,7 +118,9 @@ def _part(x: Tensor, axis: int | None, entry: int, rows: slice) -> Tensor:
 
 def _tiles(channels: int, itemsize: int) -> dict[str, int]:
     """Pairs and output channels of a tile, found as those of attention are: see :mod:`evoattn.ops.triton.tiles`."""
-    return {"BLOCK_P": 32 if channels * itemsize > 256 else 64, "BLOCK_N": 32, "num_warps": 4, "num_stages": 2}
+    if itemsize == 4:
+        return {"BLOCK_P": 16, "BLOCK_N": 16, "num_warps": 8, "num_stages": 1}
+    return {"BLOCK_P": 64 if channels <= 128 else 32, "BLOCK_N": 32, "num_warps": 4, "num_stages": 2}
 
 
 def _kernel_projection(eps: tuple[float], z: Tensor, mask: Tensor | None, *weights: Tensor | None) -> Tensor:
