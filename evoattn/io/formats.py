@@ -244,48 +244,60 @@ def read_selex(lines: Lines, rows: Rows) -> None:
 
 
 class _SelexBlock:
-    """Its columns reach from the leftmost to the rightmost character of all its rows, so they are cut when it ends."""
+    """Its columns reach from the leftmost to the rightmost character of all its rows, so they are cut when it ends.
+
+    Until then the lines of the kept rows wait; those of the others do no more than widen the block.
+    """
 
     _COLUMN_TAGS: Final = {b"RF": b"RF", b"CS": b"SS_cons", b"MM": b"MM"}
-    _RESIDUE_TAGS: Final = {b"SS": b"SS", b"SA": b"SA"}
+    _RESIDUE_TAGS: Final = (b"SS", b"SA")
 
     def __init__(self, table: InterleavedRows) -> None:
         self._table = table
+        self._begin()
+
+    def _begin(self) -> None:
         self._start, self._stop = 1 << 60, 0
-        self._waiting: list[tuple[bytes, bytes, bytes, int]] = []  # kind, name or tag, line, line number
+        self._row: int | None = None
+        self._lines: dict[int, bytes] = {}
+        self._marks: dict[int, list[tuple[bytes, bytes]]] = {}  # of each row: tag and line
+        self._columns: list[tuple[bytes, bytes]] = []
 
     def mark(self, line: bytes) -> None:
-        tag, text = line[2:4], line[4:]
-        if tag in self._COLUMN_TAGS or tag in self._RESIDUE_TAGS:
-            self._waiting.append((tag, b"", b" " * 4 + text, 0))
-            self._widen(self._waiting[-1][2], 4)
-        else:
+        tag, text = line[2:4], b" " * 4 + line[4:]
+        if tag in self._COLUMN_TAGS:
+            self._columns.append((self._COLUMN_TAGS[tag], text))
+        elif tag not in self._RESIDUE_TAGS:
             self._table.mark_file(tag, text.strip())
+            return
+        elif self._row is not None:
+            self._marks[self._row].append((tag, text))
+        self._widen(text, 4)
 
     def add(self, number: int, line: bytes) -> None:
         name = line.split(None, 1)[0]
         skip = line.index(name) + len(name)
         self._widen(line, skip)
-        self._waiting.append((b"", name, b" " * skip + line[skip:], number))
+        self._row = self._table.row(name, number)
+        if self._row is not None:
+            self._lines[self._row], self._marks[self._row] = b" " * skip + line[skip:], []
 
     def _widen(self, line: bytes, skip: int) -> None:
         if rest := line[skip:].strip():
             start = line.index(rest[:1], skip)
             self._start, self._stop = min(self._start, start), max(self._stop, start + len(rest))
 
+    def _cut(self, line: bytes) -> bytes:
+        return line[self._start : self._stop].ljust(max(0, self._stop - self._start))
+
     def end(self) -> None:
-        name = b""
-        for kind, new_name, line, number in self._waiting:
-            piece = line[self._start : self._stop].ljust(max(0, self._stop - self._start))
-            if not kind:
-                name = new_name
-                self._table.add(name, piece.replace(b" ", b"-").translate(_OTHER_GAPS), number)
-            elif kind in self._COLUMN_TAGS:
-                self._table.mark_columns(self._COLUMN_TAGS[kind], piece.replace(b" ", b"."))
-            elif name:
-                self._table.mark_residues(name, self._RESIDUE_TAGS[kind], piece.replace(b" ", b"."))
-        self._waiting.clear()
-        self._start, self._stop = 1 << 60, 0
+        for row, line in self._lines.items():
+            self._table.extend(row, self._cut(line).replace(b" ", b"-").translate(_OTHER_GAPS))
+            for tag, text in self._marks[row]:
+                self._table.extend_marks(row, tag, self._cut(text).replace(b" ", b"."))
+        for tag, text in self._columns:
+            self._table.mark_columns(tag, self._cut(text).replace(b" ", b"."))
+        self._begin()
         self._table.end_block()
 
 

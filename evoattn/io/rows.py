@@ -108,21 +108,32 @@ class InterleavedRows:
         return bool(self._pieces)
 
     def add(self, name: bytes, piece: bytes, line: int) -> None:
+        row = self.row(name, line)
+        if row is not None:
+            self.extend(row, piece)
+
+    def row(self, name: bytes, line: int) -> int | None:
+        """The row that a line with this name belongs to, counted from 0; None if it is not kept."""
         occurrence = self._in_block.get(name, 0)
         key = (name, occurrence)
         row = self._row_of.get(key)
-        if row is None:
-            row = self._new_row(key, line)
-            if row is None:
-                self._not_kept += 1
-                return
-            self._pieces[row] = piece
-        else:
+        if row is not None:
             self._continued = True
-            if isinstance(own := self._pieces[row], bytes):
-                own = self._pieces[row] = bytearray(own)
-            own += piece
-        self._in_block[name] = occurrence + 1
+        else:
+            row = self._new_row(key, line)
+            self._not_kept += row is None
+        if row is not None or occurrence:  # of names that are not kept at all nothing is remembered
+            self._in_block[name] = occurrence + 1
+        return row
+
+    def extend(self, row: int, piece: bytes) -> None:
+        own = self._pieces[row]
+        if not own:
+            self._pieces[row] = piece
+            return
+        if isinstance(own, bytes):
+            own = self._pieces[row] = bytearray(own)
+        own += piece
 
     def _new_row(self, key: tuple[bytes, int], line: int) -> int | None:
         name = as_text(key[0])
@@ -132,7 +143,7 @@ class InterleavedRows:
         if row < len(self._pieces):  # the query, which comes late: the last row gives it its place
             self._row_of = {other: at for other, at in self._row_of.items() if at != row}
             self._gr = {other: text for other, text in self._gr.items() if other[1] != row}
-            self.rows.names[row], self.rows.lines[row] = name, line
+            self.rows.names[row], self.rows.lines[row], self._pieces[row] = name, line, b""
             self._not_kept += 1
         else:
             self._pieces.append(b"")
@@ -163,7 +174,10 @@ class InterleavedRows:
     def mark_residues(self, name: bytes, tag: bytes, piece: bytes) -> None:
         row = self._row_of.get((name, max(0, self._in_block.get(name, 0) - 1)))
         if row is not None:
-            self._gr.setdefault((as_text(tag), row), bytearray()).extend(piece)
+            self.extend_marks(row, tag, piece)
+
+    def extend_marks(self, row: int, tag: bytes, piece: bytes) -> None:
+        self._gr.setdefault((as_text(tag), row), bytearray()).extend(piece)
 
     def finish(self) -> None:
         """Give the rows, joined, to :attr:`rows`."""

@@ -1,4 +1,4 @@
-"""Small alignments for tests, made from their rows as text."""
+"""Small alignments for tests, made from their rows as text, and how two of them are compared."""
 
 from collections.abc import Sequence
 
@@ -6,6 +6,9 @@ import numpy as np
 
 from evoattn.io import MSA, MSAAccount, SparseLetters
 from evoattn.io.residues import encode
+
+INSERTIONS = ">q\nMKVL\n>mid\nMKaaVL\n>left\nggMKVL\n>right\nMKVLgg\n"
+"""An a3m file with insertions at both ends and in the middle."""
 
 
 def alignment(texts: Sequence[str], deletions: np.ndarray | None = None, *, alphabet: str = "protein", **changes: object) -> MSA:
@@ -38,3 +41,12 @@ def texts(msa: MSA) -> list[str]:
     """The rows as text."""
     letters = "ARNDCQEGHILKMFPSTWYVX-" + "AGCU" + "AGCT" + "N"
     return ["".join(letters[code] for code in row) for row in msa.residues]
+
+
+def assert_same(a: MSA, b: MSA, *, names: bool = True) -> None:
+    """Equal residues and inserted letters, and equal names unless told otherwise."""
+    assert not names or a.names == b.names
+    assert a.alphabet == b.alphabet
+    np.testing.assert_array_equal(a.residues, b.residues)
+    for array in ("offsets", "columns", "letters"):
+        np.testing.assert_array_equal(getattr(a.insertions, array), getattr(b.insertions, array))

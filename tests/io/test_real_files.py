@@ -9,8 +9,9 @@ import pytest
 from Bio import AlignIO
 
 from evoattn.errors import MSAError
-from evoattn.io import MSA, read_msa, read_sequences
+from evoattn.io import read_msa, read_sequences
 from evoattn.io.residues import encode
+from tests.io.alignments import assert_same
 
 GAPS = "columns where the query has a gap (residues there are insertions)"
 REPEATS = "rows that repeat an earlier row, insertions aside (kept)"
@@ -120,13 +121,6 @@ REFUSED = {
 def as_notes(expected: Expected) -> set[str]:
     facts = {GZIP, NUL, DNA, RNA}
     return {note if note in facts else f"{note.format(expected.format)}: {count}" for note, count in expected.notes.items()}
-
-
-def assert_same(a: MSA, b: MSA) -> None:
-    assert a.names == b.names
-    np.testing.assert_array_equal(a.residues, b.residues)
-    for array in ("offsets", "columns", "letters"):
-        np.testing.assert_array_equal(getattr(a.insertions, array), getattr(b.insertions, array))
 
 
 def manifest(shared: Path) -> dict[str, dict]:

@@ -7,27 +7,21 @@ import pytest
 
 from evoattn.errors import MSAError
 from evoattn.io import MSA, make_features, read_msa
+from tests.io.alignments import INSERTIONS, texts
 
 
 def read(content: str | bytes, **options: object) -> MSA:
     return read_msa(BytesIO(content.encode() if isinstance(content, str) else content), **options)
 
 
-def rows(msa: MSA) -> list[str]:
-    return ["".join("ARNDCQEGHILKMFPSTWYVX-"[code] for code in row) for row in msa.residues]
-
-
-INSERTIONS = ">q\nMKVL\n>mid\nMKaaVL\n>left\nggMKVL\n>right\nMKVLgg\n"
-
-
 def test_t01_nul_at_the_end() -> None:
-    assert rows(read(b">q\nMKVL\n>h1\nMK-L\n\0")) == ["MKVL", "MK-L"]
+    assert texts(read(b">q\nMKVL\n>h1\nMK-L\n\0")) == ["MKVL", "MK-L"]
 
 
 def test_t02_two_server_blocks() -> None:
     content = b">101\nMKVL\n>a\nMRVL\n\0>102\nGGS\n>b\nGAS\n\0"
-    assert rows(read(content, block=1)) == ["MKVL", "MRVL"]
-    assert rows(read(content, block=2)) == ["GGS", "GAS"]
+    assert texts(read(content, block=1)) == ["MKVL", "MRVL"]
+    assert texts(read(content, block=2)) == ["GGS", "GAS"]
     with pytest.raises(MSAError, match=r"2 alignments.*block=.*1: '101' \(2 rows\); 2: '102' \(2 rows\)"):
         read(content)
 
@@ -57,14 +51,14 @@ def test_t04_wrapped_crlf_bom_blank_lines(content: str) -> None:
 
 
 def test_t05_text_before_the_first_record() -> None:
-    assert rows(read("; made by hand\n>q\nMKVL\n>a\nMRVL\n")) == ["MKVL", "MRVL"]
+    assert texts(read("; made by hand\n>q\nMKVL\n>a\nMRVL\n")) == ["MKVL", "MRVL"]
     with pytest.raises(MSAError, match="line 1: starts no known format: 'Alignment made by hand'"):
         read("Alignment made by hand\n>q\nMKVL\n>a\nMRVL\n")
 
 
 def test_t06_insertions() -> None:
     msa = read(INSERTIONS)
-    assert rows(msa) == ["MKVL"] * 4
+    assert texts(msa) == ["MKVL"] * 4
     assert msa.deletions.tolist() == [[0, 0, 0, 0], [0, 0, 2, 0], [2, 0, 0, 0], [0, 0, 0, 0]]
     assert msa.trailing.tolist() == [0, 0, 0, 2]
     assert [msa.insertions.row(i)[1] for i in range(4)] == [b"", b"AA", b"GG", b"GG"]
@@ -92,7 +86,7 @@ def test_t07_wrong_number_of_columns() -> None:
 )
 def test_t08_one_alignment_in_every_format(content: str) -> None:
     msa = read(content)
-    assert rows(msa) == ["MKVL", "MKVL"]
+    assert texts(msa) == ["MKVL", "MKVL"]
     assert msa.deletions.tolist() == [[0, 0, 0, 0], [0, 0, 2, 0]]
     assert msa.trailing.tolist() == [0, 0]
     assert msa.insertions.row(1)[1] == b"AA"
@@ -108,7 +102,7 @@ def test_t08_one_alignment_in_every_format(content: str) -> None:
 )
 def test_t09_clustal_dialects(header: str) -> None:
     msa = read(f"{header}\n\nMüller  MKVL\nhit     MR-L\n        *  \n")
-    assert (msa.names, rows(msa)) == (("Müller", "hit"), ["MKVL", "MR-L"])
+    assert (msa.names, texts(msa)) == (("Müller", "hit"), ["MKVL", "MR-L"])
 
 
 STOCKHOLM = """# STOCKHOLM 1.0
@@ -129,7 +123,7 @@ P2             -L
 @pytest.mark.parametrize("end", ["//\n", ""])
 def test_t10_stockholm_with_annotation(end: str) -> None:
     msa = read(STOCKHOLM + end)
-    assert (msa.names, rows(msa), msa.descriptions) == (("P1/5-9", "P2"), ["MKVL", "MR-L"], ("", "second"))
+    assert (msa.names, texts(msa), msa.descriptions) == (("P1/5-9", "P2"), ["MKVL", "MR-L"], ("", "second"))
     assert msa.annotation.gf == {"AU": ("Someone",)}
     assert msa.annotation.gc == {"RF": "xxxx"}
     assert msa.annotation.gr == {"SS": {1: "HH.C"}}
@@ -139,17 +133,17 @@ def test_t10_stockholm_with_annotation(end: str) -> None:
 
 def test_t11_odd_letters() -> None:
     msa = read(">q\nMKVLMKVL\n>odd\nBZUOXJ*A\n")
-    assert rows(msa) == ["MKVLMKVL", "DECXXXXA"]
+    assert texts(msa) == ["MKVLMKVL", "DECXXXXA"]
     assert msa.residues[1, 4] == 20
     assert msa.account.mapped == {"*": 1, "B": 1, "J": 1, "O": 1, "U": 1, "Z": 1}
 
 
 def test_t12_odd_query() -> None:
-    assert rows(read(">q\nMKvL\n>a\nMRVL\n")) == ["MKVL", "MRVL"]
+    assert texts(read(">q\nMKvL\n>a\nMRVL\n")) == ["MKVL", "MRVL"]
     with pytest.raises(MSAError, match=r"row 1 \('q'\): the query has a lower-case letter, 'v' at position 3"):
         read(">q\nMKvL\n>a\nMRaVL\n")
     msa = read(">q\nMK-L\n>a\nMRVL\n")
-    assert (rows(msa), msa.insertions.row(1)[1]) == (["MKL", "MRL"], b"V")
+    assert (texts(msa), msa.insertions.row(1)[1]) == (["MKL", "MRL"], b"V")
 
 
 def test_t13_only_the_query() -> None:

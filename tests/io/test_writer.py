@@ -14,16 +14,9 @@ from Bio import AlignIO
 from evoattn.errors import ConfigError, MSAError
 from evoattn.io import MSA, Annotation, MSAAccount, SparseLetters, read_msa, write_msa
 from evoattn.io.residues import encode
+from tests.io.alignments import assert_same
 
 FORMATS = ("a3m", "stockholm", "clustal", "fasta")
-
-
-def assert_same(a: MSA, b: MSA, *, names: bool = True) -> None:
-    assert not names or a.names == b.names
-    assert a.alphabet == b.alphabet
-    np.testing.assert_array_equal(a.residues, b.residues)
-    for array in ("offsets", "columns", "letters"):
-        np.testing.assert_array_equal(getattr(a.insertions, array), getattr(b.insertions, array))
 
 
 def family() -> MSA:
