@@ -2,6 +2,7 @@
 
 import json
 import sys
+from math import nan
 from pathlib import Path
 from typing import Annotated
 
@@ -125,8 +126,8 @@ def _tell_result(trainer: Trainer, result: Result, as_json: bool) -> None:
     m = result.metrics
     lines = [f"{result.step} steps: {trainer.config.out}"]
     if m:
-        lines.append(f"training: loss {m['loss']:.4g}, perplexity {m['perplexity']:.3g} of the last step")
+        lines.append(f"training: loss {m['loss']:.4g}, perplexity {m.get('perplexity', nan):.3g} of the last step")
     if "held_out_loss" in m:
-        lines.append(f"held-out families: loss {m['held_out_loss']:.4g}, perplexity {m['held_out_perplexity']:.3g}")
+        lines.append(f"held-out families: loss {m['held_out_loss']:.4g}, perplexity {m.get('held_out_perplexity', nan):.3g}")
     lines.append(f"weights: {result.weights}, the moving average")
     typer.echo("\n".join(lines))

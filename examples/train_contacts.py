@@ -131,7 +131,7 @@ def averaged(model: TrunkWithHeads, out: Path) -> TrunkWithHeads:
 def tell(step: Step) -> None:
     if step.step % 25 == 0:
         m = step.metrics
-        said = f"step {step.step} of {step.steps}: distogram {m['distogram']:.3f}, perplexity {m['perplexity']:.2f}, {m['seconds']:.2f} s"
+        said = f"step {step.step} of {step.steps}: loss {m['loss']:.3f}, perplexity {m['perplexity']:.2f}, {m['seconds']:.2f} s"
         print(said, file=sys.stderr, flush=True)
 
 

@@ -77,11 +77,12 @@ class PlainEngine(Engine):
         parameters = list(self.trained.values())
         if self.world.processes > 1:
             self._add_up_gradients()
-        norm = float(torch.nn.utils.clip_grad_norm_(parameters, self.clip))
-        if norm < torch.inf:
+        norm = torch.nn.utils.get_total_norm([x.grad for x in parameters if x.grad is not None])
+        if norm < torch.inf:  # otherwise the gradients are left to be looked at
+            torch.nn.utils.clip_grads_with_norm_(parameters, self.clip, norm)
             self.optimizer.step()
-        self.optimizer.zero_grad()
-        return norm
+            self.optimizer.zero_grad()
+        return float(norm)
 
     def _add_up_gradients(self) -> None:
         """In one message, which is as long on every process: a parameter without a gradient here may have one elsewhere."""

@@ -4,7 +4,8 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
-from math import exp, nan
+from importlib.util import find_spec
+from math import isfinite
 from pathlib import Path
 
 import numpy as np
@@ -182,14 +183,11 @@ class Trainer:
         self._one_step(batches)
         return self._one_step(batches)["seconds"]
 
-    def save(self) -> Checkpoint | None:
-        """Write a checkpoint; every process has to call it, and the first writes and returns it."""
+    def save(self) -> None:
+        """Write a checkpoint; every process has to call it, and the first writes."""
         state = self.engine.state()
-        if state is None:
-            return None
-        checkpoint = Checkpoint(self.step, state, self.config.deciding())
-        save_checkpoint(self.checkpoints, checkpoint, keep=self.config.run.keep)
-        return checkpoint
+        if state is not None:
+            save_checkpoint(self.checkpoints, Checkpoint(self.step, state, self.config.deciding()), keep=self.config.run.keep)
 
     def _finished(self, metrics: dict[str, float]) -> Result:
         weights = None
@@ -267,7 +265,7 @@ class Trainer:
         self.model.eval()
         numbers = [[number] for number in range(self.world.rank, self.config.run.validate_samples, self.world.processes)]
         rounds = -(-self.config.run.validate_samples // self.world.processes)
-        padded = numbers + numbers[:1] * (rounds - len(numbers))  # processes that share out parameters do everything together
+        padded = numbers + [[0]] * (rounds - len(numbers))  # processes that share out parameters do everything together
         totals, counts = torch.zeros(len(TERMS), device=self.world.device), torch.zeros(len(TERMS) + 1, device=self.world.device)
         with self.engine.averaged():
             for place, batch in enumerate(micro_batches(self.held_out, padded)):
@@ -290,14 +288,14 @@ def counted(features: Mapping[str, Tensor]) -> Tensor:
 
 def deepspeed_found() -> bool:
     """Whether DeepSpeed is installed."""
-    from importlib.util import find_spec
-
     return find_spec("deepspeed") is not None
 
 
 def _means(totals: Tensor, counts: Tensor) -> dict[str, float]:
-    means = {name: float(total / count) if count else nan for name, total, count in zip(TERMS, totals, counts, strict=False)}
-    return {"masked_msa": means["masked_msa"], "distogram": means["distogram"], "perplexity": exp(means["letters"])}
+    """Those of which there are elements."""
+    masked_msa, distogram, letters = totals / counts[: len(TERMS)]
+    means = {"masked_msa": float(masked_msa), "distogram": float(distogram), "perplexity": float(letters.exp())}
+    return {name: value for name, value in means.items() if isfinite(value)}
 
 
 def _seed(seed: int, number: int) -> int:
