@@ -27,7 +27,7 @@ from evoattn.runs import RunSettings, Sizes, attention_calls, environment, run_f
 from evoattn.runs import run as run_trunk
 from evoattn.runs.environment import describe_environment
 from evoattn.runs.presets import MSA_TRANSFORMERS
-from evoattn.runs.settings import DEVICES, DTYPES, FORMATS, OUTPUTS, PAIRINGS, dtype_named
+from evoattn.runs.settings import DEVICES, DTYPE_HELP, DTYPES, FORMATS, OUTPUTS, PAIRINGS, dtype_named, products_named
 from evoattn.runs.summary import summary
 from evoattn.runs.watch import evoattn_version
 from evoattn.terminal import EXIT_CODES, SETTINGS, Force, Json, progress, reported, show_blocks, show_search, usage
@@ -98,7 +98,7 @@ MaxExtra = Annotated[
     int | None, typer.Option(min=0, help="Rows after those that go to the extra-MSA stack. [default: of --features; plain 1024]")
 ]
 Recycles = Annotated[int, typer.Option(min=0, help="Further passes, each starting from what the one before returned.")]
-Dtype = Annotated[str, typer.Option(metavar="|".join(DTYPES), help="Of parameters, features and results.")]
+Dtype = Annotated[str, typer.Option(metavar="|".join(DTYPES), help=DTYPE_HELP)]
 Device = Annotated[str, typer.Option(metavar="|".join(DEVICES), help="auto is cuda where there is one.")]
 BackendName = Annotated[str, typer.Option(metavar="NAME", help=f"Of attention: {', '.join(ATTENTION.names)}, or auto: the first that can.")]
 Budget = Annotated[
@@ -212,7 +212,7 @@ def explain_command(
     Asks for one attention by its sizes, MSA row attention of 128 x 256 by default; or with --preset for each kind in an architecture.
     """
     with usage():
-        torch_dtype = dtype_named(dtype)
+        torch_dtype = torch.bfloat16 if products_named(dtype) else dtype_named(dtype)
         config = None if preset is None else preset_named(preset)
     if device not in EXPLAINED:
         raise typer.BadParameter(f"{device!r}; allowed are {', '.join(EXPLAINED)}.", param_hint="--device")

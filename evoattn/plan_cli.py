@@ -10,10 +10,11 @@ import typer
 from evoattn.config import PRESETS
 from evoattn.config import preset as preset_named
 from evoattn.errors import ConfigError
+from evoattn.execution import Execution
 from evoattn.io import read_msa
 from evoattn.memory import Plan, Sizes, plan
 from evoattn.runs.memory import plan_record
-from evoattn.runs.settings import DTYPES, dtype_named
+from evoattn.runs.settings import DTYPE_HELP, DTYPES, dtype_named, products_named
 from evoattn.terminal import Json, reported, usage
 from evoattn.units import parse_bytes
 
@@ -30,7 +31,7 @@ def plan_command(
     preset: Annotated[str, typer.Option(metavar="NAME", help=f"Architecture: {', '.join(PRESETS)}.")] = "af2",
     blocks: Annotated[int | None, typer.Option(min=1, help="Evoformer blocks, instead of the preset's.")] = None,
     budget: Annotated[str | None, typer.Option(metavar="SIZE", help="E.g. 24GiB. [default: the memory that is free]")] = None,
-    dtype: Annotated[str, typer.Option(metavar="|".join(DTYPES), help="Of parameters, features and representations.")] = "fp32",
+    dtype: Annotated[str, typer.Option(metavar="|".join(DTYPES), help=DTYPE_HELP)] = "fp32",
     device: Annotated[str, typer.Option(metavar="cpu|cuda", help="Whose free memory is the default budget.")] = "cpu",
     training: Annotated[bool, typer.Option("--training", help="Forward and backward, instead of inference.")] = False,
     as_json: Json = False,
@@ -50,7 +51,8 @@ def plan_command(
     with reported():
         sizes = _sizes(alignment, n_res, n_seq, n_extra if config.extra is not None else 0, n_templates)
         found = plan(
-            config, **vars(sizes), budget=limit, dtype=torch_dtype, device=device, mode="training" if training else "inference"
+            config, **vars(sizes), budget=limit, dtype=torch_dtype, device=device, mode="training" if training else "inference",
+            execution=Execution(dtype=products_named(dtype)),
         )  # fmt: skip
         typer.echo(json.dumps(_record(found, sizes), indent=2) if as_json else f"{_title(sizes, preset, dtype, training)}\n\n{found}")
     if not found.fits:

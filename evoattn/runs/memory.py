@@ -22,7 +22,7 @@ def plan_run(settings: RunSettings, sizes: Sizes) -> Plan:
     """
     found = plan(
         settings.config, **vars(sizes), budget=settings.memory_budget, dtype=settings.torch_dtype, device=settings.torch_device,
-        execution=Execution(backend=settings.backend),
+        execution=Execution(backend=settings.backend, dtype=settings.products),
     )  # fmt: skip
     found.require(f"{sizes.n_res:,} residues")
     return found

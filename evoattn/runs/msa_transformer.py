@@ -37,10 +37,10 @@ def run_msa_transformer(settings: RunSettings, on_block: OnBlock | None, on_sear
         kept = select_rows(msa, settings.feature_config.max_seqs)
     sizes = Sizes(n_seq=kept.n_seq, n_extra=0, n_res=kept.n_res)
     refuse_msa_transformer(config, sizes, settings.torch_dtype, device)
-    calls = attention_calls(config, sizes, dtype=settings.torch_dtype, device=device.type, backend=settings.backend)
+    calls = attention_calls(config, sizes, dtype=settings.attention_dtype, device=device.type, backend=settings.backend)
     with watch.stage("build model"):
         model, weights = build(settings)
-        set_execution(model, backend=settings.backend)
+        set_execution(model, backend=settings.backend, dtype=settings.products)
     with new_folder(settings.folder, force=settings.force) as folder:
         with watch.stage("MSA Transformer"):
             out = forward(model, esm_tokens(kept, None).to(device), on_block, contacts="contact_head" in weights.get("heads", ()))

@@ -52,7 +52,7 @@ def run(settings: RunSettings, on_block: OnBlock | None = None, on_search: OnPro
     with watch.stage("features"):
         made = Features(msa, settings)
     planned = plan_run(settings, made.sizes)
-    calls = attention_calls(settings.config, made.sizes, dtype=settings.torch_dtype, device=device.type, backend=settings.backend)
+    calls = attention_calls(settings.config, made.sizes, dtype=settings.attention_dtype, device=device.type, backend=settings.backend)
     with watch.stage("build model"):
         model, weights = build(settings)
         heads = read_heads(settings)

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 
 import torch
 
@@ -14,7 +14,8 @@ from evoattn.ops import ATTENTION
 from evoattn.runs.presets import MSA_TRANSFORMERS, refuse_preset
 from evoattn.units import parse_bytes
 
-DTYPES: Final = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16, "fp64": torch.float64}
+DTYPES: Final = {"fp32": torch.float32, "mixed": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16, "fp64": torch.float64}
+DTYPE_HELP: Final = "Of parameters, features and results. mixed: fp32, with the matrix products of all blocks in bf16."
 DEVICES: Final = ("auto", "cpu", "cuda", "mps")
 FORMATS: Final = ("safetensors", "npz")
 REPRESENTATIONS: Final = ("msa", "pair", "single")
@@ -34,6 +35,11 @@ def dtype_named(name: str) -> torch.dtype:
     return DTYPES[name]
 
 
+def products_named(name: str) -> Literal["bf16"] | None:
+    """What a short name means for :class:`evoattn.Execution`."""
+    return "bf16" if name == "mixed" else None
+
+
 @dataclass(frozen=True)
 class RunSettings:
     """One run of a trunk on an alignment file.
@@ -51,8 +57,8 @@ class RunSettings:
         contact_weights: of the MSA Transformer's contact head, which has a file of its own.
         features: a name in :data:`evoattn.io.FEATURE_PRESETS`. max_seqs, max_extra: rows, instead of those of `features`.
         recycles: further passes (:class:`evoattn.EvoformerTrunk`); features that are drawn are drawn anew for each.
-        dtype: of parameters, features and results: "fp32", "bf16", "fp16" or "fp64". device: "cpu", "cuda" (AMD's cards
-            too), "mps" (Apple's), or "auto": cuda where there is one.
+        dtype: of parameters, features and results: "fp32", "bf16", "fp16" or "fp64"; "mixed" is fp32 with products in bf16.
+        device: "cpu", "cuda" (AMD's cards too), "mps" (Apple's), or "auto": cuda where there is one.
         backend: of every attention: "auto" or a name.
         memory_budget: what the run may add to parameters and features, e.g. "8GiB"; by default the memory that is free.
         seed: of random parameters and of features that are drawn.
@@ -173,6 +179,15 @@ class RunSettings:
     @property
     def torch_dtype(self) -> torch.dtype:
         return dtype_named(self.dtype)
+
+    @property
+    def products(self) -> Literal["bf16"] | None:
+        return products_named(self.dtype)
+
+    @property
+    def attention_dtype(self) -> torch.dtype:
+        """What attention is called in."""
+        return torch.bfloat16 if self.products else self.torch_dtype
 
     @property
     def torch_device(self) -> torch.device:

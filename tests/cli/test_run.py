@@ -94,6 +94,15 @@ def test_the_whole_model_runs_in_the_dtype(name: str, dtype: torch.dtype, work: 
         assert got[key].dtype == dtype and torch.equal(got[key], expected)
 
 
+def test_mixed_is_float32_with_products_in_bfloat16(work: Path) -> None:
+    record = run(FAMILY, "--dtype", "mixed", "--out", "a")
+    got, exact = load_file(work / "a" / "representations.safetensors"), by_hand(FAMILY, seed=0, max_seqs=128, dtype=torch.float64)
+    assert all("bfloat16" in call["call"] for call in record["execution"]["attention"])
+    for key, expected in exact.items():
+        assert got[key].dtype == torch.float32
+        assert 1e-5 < (got[key] - expected).norm() / expected.norm() < 0.02
+
+
 def test_npz_of_bfloat16_is_float32_and_says_so(work: Path) -> None:
     record = run(FAMILY, "--dtype", "bf16", "--format", "npz")
     with np.load(work / "family_evoattn" / "representations.npz") as arrays:
