@@ -37,7 +37,8 @@ def alignment_of(rows: Rows, kind: str, alphabet: str, anchor: str, quirks: list
     table = ALPHABETS[alphabet_of(text) if alphabet == "auto" else alphabet]
     if alphabet == "auto" and table.name != "protein":
         quirks.append(
-            f"read as {table.name.upper()}, since nearly all letters are A, C, G, T or U (say alphabet='protein' if they are not)"
+            f"read as {table.name.upper()}, since nearly all letters are A, C, G, T or U "
+            "(if they are not: alphabet='protein', --alphabet protein)"
         )
     note_query(rows, kind, q, own, kept, anchor, notes)
     del own, text
@@ -179,14 +180,14 @@ def _kept_columns(rows: Rows, own: layout.Columns, anchor: str, case_matters: bo
         kept = layout.is_residue(characters)
         if not kept.any():
             raise refuse_row(
-                rows, q, "the query has no residue. Put the sequence that the columns belong to first, or name it with query=."
+                rows, q, "the query has no residue. Put the sequence that the columns belong to first, or name it with query= (--query)."
             )
         return kept
     reference = rows.gc.get("RF")
     if reference is None:
         raise MSAError(
             "anchor is 'rf', but the file does not mark its columns: it has no '#=GC RF' line (Stockholm) or '#=RF' line "
-            "(SELEX), and is neither a3m nor a2m. Use anchor='query', or 'none' to keep every column."
+            "(SELEX), and is neither a3m nor a2m. Use anchor='query', or 'none' (--anchor) to keep every column."
         )
     if len(reference) != len(characters):
         raise MSAError(
@@ -304,7 +305,7 @@ def _lower_case_query(rows: Rows, q: int) -> MSAError:
         q,
         f"the query has a lower-case letter, {letter!r} at position {position}. The file is read as a3m (its rows differ in "
         "length), where lower case is an insertion relative to the query, which has none. Write the query in upper case; "
-        "or, if the columns are not the query's, read with anchor='rf'; or, if this is aligned FASTA, give all rows the "
+        "or, if the columns are not the query's, read with anchor='rf' (--anchor rf); or, if this is aligned FASTA, give all rows the "
         "same length.",
         found=letter,
     )

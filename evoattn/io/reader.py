@@ -172,7 +172,7 @@ def _rows_of_block(lines: Lines, format: str, max_rows: int | None, query: str |
     if n_blocks > 1 and block is None:
         raise MSAError(
             f"the file holds {'more than ' if listed[-1] == 'and more' else ''}{min(n_blocks, _LISTED)} alignments. "
-            f"Say which one with block=, by number or name: {'; '.join(listed)}.",
+            f"Say which one with block= (--block), by number or name: {'; '.join(listed)}.",
             found=n_blocks,
             expected=1,
         )

@@ -97,7 +97,7 @@ class MSAStatistics:
         return f"{self._for_contacts()}; {self._for_alphafold2()}"
 
     def _for_contacts(self) -> str:
-        found = f"Neff/N_res = {self.neff_per_residue:.2g}"
+        found = f"Neff/N_res = {_figure(self.neff_per_residue, 2)}"
         if self.neff_per_residue < CONTACTS_MINIMUM:
             return f"too shallow for contacts by coevolution ({found}, below {CONTACTS_MINIMUM:g})"
         if self.neff_per_residue < CONTACTS_GOOD:
@@ -108,7 +108,11 @@ class MSAStatistics:
         median = float(np.median(self.depth))
         word = "shallow" if median < ALPHAFOLD2_DEPTH else "deep enough"
         comparison = "below" if median < ALPHAFOLD2_DEPTH else "at least"
-        return f"{word} for AlphaFold 2 (median depth {median:.3g}, {comparison} {ALPHAFOLD2_DEPTH:g})"
+        return f"{word} for AlphaFold 2 (median depth {_figure(median, 3)}, {comparison} {ALPHAFOLD2_DEPTH:g})"
+
+
+def _figure(value: float, digits: int) -> str:
+    return f"{value:.{digits}g}" if value < 99 else f"{value:,.0f}"
 
 
 def msa_statistics(msa: MSA, *, threshold: float = 0.8, columns: Columns = "shared") -> MSAStatistics:

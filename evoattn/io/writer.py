@@ -197,7 +197,9 @@ def _plain_names(msa: MSA, what: str) -> list[bytes]:
         elif not _is_plain(name):
             problem = "the name has white space, or starts as no name does"
         if problem:
-            raise MSAError(f"{problem}, and {what} tells rows apart by name. Use rename=True, or write a3m or FASTA.", row=i + 1, name=name)
+            raise MSAError(
+                f"{problem}, and {what} tells rows apart by name. Use rename=True (--rename), or write a3m or FASTA.", row=i + 1, name=name
+            )
         seen[name] = i + 1
     return [name.encode() for name in msa.names]
 
@@ -349,7 +351,7 @@ def _refuse_unmarked_insertions(msa: MSA, what: str) -> None:
     if len(msa.insertions) and ((msa.residues[0] == GAP).any() or msa.insertions.offsets[1]):
         raise MSAError(
             f"the query has gaps or insertions, and {what} cannot say which letters of the rows are insertions. Write a3m or "
-            "Stockholm; or read the file with anchor='query' or 'none' first."
+            "Stockholm; or read the file with anchor='query' or 'none' (--anchor) first."
         )
 
 

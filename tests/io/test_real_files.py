@@ -21,7 +21,8 @@ LOWER = "lower-case letters of the query (read as residues, case means nothing i
 GZIP = "compressed (gzip)"
 NUL = "NUL bytes (taken for the end of a block)"
 DNA, RNA = (
-    f"read as {kind}, since nearly all letters are A, C, G, T or U (say alphabet='protein' if they are not)" for kind in ("DNA", "RNA")
+    f"read as {kind}, since nearly all letters are A, C, G, T or U (if they are not: alphabet='protein', --alphabet protein)"
+    for kind in ("DNA", "RNA")
 )
 
 

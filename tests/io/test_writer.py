@@ -183,7 +183,11 @@ def test_columns_that_are_not_the_querys(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("names", "message", "renamed"),
     [
-        (("a", "b", "a", "c"), r"row 3 \('a'\): the name is that of row 1 too.*rename=True, or write a3m or FASTA", ("a", "b", "a_2", "c")),
+        (
+            ("a", "b", "a", "c"),
+            r"row 3 \('a'\): the name is that of row 1 too.*rename=True .--rename., or write a3m or FASTA",
+            ("a", "b", "a_2", "c"),
+        ),
         (("a", "", "b", ""), r"row 2 \(''\): the row has no name", ("a", "row2", "b", "row4")),
         (("a b", "a_b", "#x", "**"), r"row 1 \('a b'\): the name has white space", ("a_b_2", "a_b", "x", "row4")),
         (("a", "a", "a", "a_2"), r"row 2 \('a'\)", ("a", "a_3", "a_4", "a_2")),
