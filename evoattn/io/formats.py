@@ -20,6 +20,7 @@ FORMATS: Final = ("a3m", "a2m", "fasta", "stockholm", "clustal", "selex", "psico
 _WHITE: Final = b" \t\v\f"
 _CLUSTAL_HEADER: Final = re.compile(rb"(CLUSTAL|MUSCLE|MSAPROBS|PROBCONS|KALIGN)\b|.*multiple sequence alignment", re.I)
 _UPPER_ROW: Final = re.compile(rb"[A-Z.*-]+")
+_PIR: Final = re.compile(rb">(P1|F1|D[LC1]|R[LC1]|N[13]|XX);")
 
 _NOT_ALIGNMENTS: Final = (
     (re.compile(rb"data_\S*\s*$|loop_|_\w+\."), "an mmCIF structure", "Extract the sequence, or the alignment it was made from"),
@@ -33,6 +34,7 @@ _NOT_ALIGNMENTS: Final = (
     (re.compile(rb"\s*<"), "HTML or XML, such as an error page saved in place of the file", "Download it again"),
     (re.compile(rb"\s*[{\[]"), "JSON", "Write the alignment that it holds to a file of its own"),
     (re.compile(rb"@\S"), "a FASTQ file", "Convert it to FASTA"),
+    (_PIR, "a PIR file (a line of description after every '>' line)", "Convert it to FASTA, for example with Bio.SeqIO"),
     (re.compile(rb"PK\x03\x04"), "a zip archive", "Unpack it"),
 )
 
@@ -54,7 +56,7 @@ def sniff(lines: Lines) -> str | None:
             return "stockholm"
         if line.startswith(b"#="):
             return "selex"
-        if line.startswith(b">"):
+        if line.startswith(b">") and not _PIR.match(line):
             return "fasta"
         if line.startswith((b"#", b";")) and not line.upper().startswith(b"#NEXUS"):
             continue
@@ -78,7 +80,7 @@ def sniff(lines: Lines) -> str | None:
 def _refuse_known(number: int, line: bytes) -> None:
     for pattern, what, remedy in _NOT_ALIGNMENTS:
         if pattern.match(line):
-            raise MSAError(f"the file is {what}, and no alignment: {shown(line)}. {remedy}.", line=number)
+            raise MSAError(f"the file is {what}, which is not read: {shown(line)}. {remedy}.", line=number)
     if packed_as(line) or sum(byte < 9 or 13 < byte < 32 for byte in line[:200]) > len(line[:200]) // 10:
         raise MSAError(f"the file is no text: {shown(line)}. Give the alignment itself.", line=number)
 

@@ -128,7 +128,7 @@ def test_joined_with_unpaired_rows_block_by_block(two: list[MSA]) -> None:
     assert (found.chain_lengths, found.chain_copies) == ((4, 3), (1, 1))
     assert found.account.rows_in == 13 and found.account.rows_kept == 10
     assert found.account.dropped == {"joined to a row of another chain": 3}
-    assert found.account.notes == ("2 chains joined: the queries, 2 pairs of rows, 7 rows of one chain",)
+    assert found.account.notes == ("2 chains joined (pairs of rows: 2, rows of one chain: 7)",)
 
 
 def test_joined_without_unpaired_rows(two: list[MSA]) -> None:

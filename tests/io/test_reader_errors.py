@@ -96,6 +96,8 @@ def test_unknown_options(read, no_type_checks: None, options: dict, message: str
         ("HMMER3/f [3.1]\n", "a profile HMM"),
         ("<!DOCTYPE html>\n<html>\n", "HTML or XML, such as an error page"),
         ('{"a": 1}\n', "JSON"),
+        (">P1;1abc\nsequence:1abc::::::::\nMKVL*\n", "a PIR file .a line of description"),
+        (">P1;CRAB\nALPHA CRYSTALLIN\nMKVL*\n", "a PIR file"),
         ("@read1\nACGT\n+\nIIII\n", "a FASTQ file"),
         ("PK\x03\x04xx", "a zip archive"),
         ("\x01\x02\x03\x04\x05", "no text"),

@@ -96,7 +96,7 @@ READ = {
 }
 
 UNALIGNED = "not aligned: align them first"
-STRUCTURE = "the file is an? (mmCIF|PDB) structure, and no alignment"
+STRUCTURE = "the file is an? (mmCIF|PDB) structure, which is not read"
 REFUSED = {
     "families/ras_721p/721p-assembly1.cif": STRUCTURE,
     "families/ptsIIA_1a3a/1a3a.pdb": STRUCTURE,
@@ -106,7 +106,7 @@ REFUSED = {
     "families/myoglobin_102m/101m.pdb": STRUCTURE,
     "families/bcl3_1k1a/1k1a.cif": STRUCTURE,
     "families/xylanase_6kwc/6KWC_1_model_1_ptm_unrelaxed.pdb": STRUCTURE,
-    "long/7LESS_DROME.swissprot.txt": "the file is a UniProt or EMBL flat file, and no alignment",
+    "long/7LESS_DROME.swissprot.txt": "the file is a UniProt or EMBL flat file, which is not read",
     "formats/a3m/empty.a3m": "the file is empty",
     "formats/stockholm/KR-1.sto": r"holds 2 alignments.*block=.*1: 'KR-i1' \(6 rows\); 2: 'KR_C9' \(3 rows\)",
     "formats/fasta/PKSI.faa": UNALIGNED,
