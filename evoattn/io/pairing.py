@@ -226,7 +226,7 @@ def _account(chains: Sequence[MSA], rows: Int64[np.ndarray, "rows chains"], n_lo
     rows_in = sum(chain.account.rows_in for chain in chains)
     dropped["joined to a row of another chain"] = rows_in - sum(dropped.values()) - len(rows)
     n_pairs = int(((rows != ABSENT).sum(axis=1) > 1).sum()) - (len(chains) > 1)
-    notes = [note for chain in chains for note in chain.account.notes]
+    notes = [f"chain {number}: {note}" for number, chain in enumerate(chains, 1) for note in chain.account.notes]
     notes.append(f"{len(chains)} chains joined (pairs of rows: {n_pairs}, rows of one chain: {len(rows) - 1 - n_pairs})")
     if n_lost:
         notes.append(f"insertions after the last column of a chain before another (dropped): {n_lost}")

@@ -1,5 +1,7 @@
 """Chains paired by species or by row, on cases made by hand."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -129,6 +131,8 @@ def test_joined_with_unpaired_rows_block_by_block(two: list[MSA]) -> None:
     assert found.account.rows_in == 13 and found.account.rows_kept == 10
     assert found.account.dropped == {"joined to a row of another chain": 3}
     assert found.account.notes == ("2 chains joined (pairs of rows: 2, rows of one chain: 7)",)
+    noted = replace(two[1], account=replace(two[1].account, notes=("compressed (gzip)",)))
+    assert join_chains([two[0], noted]).account.notes[0] == "chain 2: compressed (gzip)"
 
 
 def test_joined_without_unpaired_rows(two: list[MSA]) -> None:
