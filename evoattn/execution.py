@@ -175,7 +175,7 @@ def update_(x: Tensor, block: SlicedBlock, *inputs: Any, drop: Callable[[Tensor]
     context = block.prepare(x, *inputs)
     for part in spans(x.shape[block.slices], _slice_length(x, block, memory)):
         piece = x.narrow(block.slices, part.start, part.stop - part.start)
-        piece += block.delta(piece, part, context)
+        piece += _delta(block, piece, part, x.shape[block.slices], context)
     return x
 
 
@@ -191,7 +191,8 @@ def recomputed(
     context = _again(block.prepare, x, *inputs)
     parts = list(spans(x.shape[block.slices], _slice_length(x, block, memory)))
     pieces = x.split([part.stop - part.start for part in parts], block.slices)
-    deltas = [_again(block.delta, piece, part, context) for piece, part in zip(pieces, parts, strict=True)]
+    whole = x.shape[block.slices]
+    deltas = [_again(_delta, block, piece, part, whole, context) for piece, part in zip(pieces, parts, strict=True)]
     delta = torch.cat(deltas, block.slices) if deltas else torch.zeros_like(x)
     return x + (delta if drop is None else drop(delta))
 
@@ -201,9 +202,16 @@ def _again(function: Callable[..., Any], *inputs: Any) -> Any:
 
 
 def _slice_length(x: Tensor, block: SlicedBlock, memory: int) -> int:
-    return max(1, x.shape[block.slices] if _watched(block) else memory // max(1, block.slice_bytes(x)))
+    return max(1, memory // max(1, block.slice_bytes(x)))
 
 
-def _watched(block: Any) -> bool:
-    """Whether somebody captures attention in the block, who counts rows from the start of the whole."""
-    return any(getattr(module, "look", None) is not None for module in block.modules())
+def _delta(block: Any, piece: Tensor, part: slice, whole: int, context: Any) -> Tensor:
+    """block.delta; who captures attention in the block is told which part of how many rows it sees."""
+    looks = [module.look for module in block.modules() if getattr(module, "look", None) is not None]
+    for look in looks:
+        look.seen = part.start, whole
+    try:
+        return block.delta(piece, part, context)
+    finally:
+        for look in looks:
+            look.seen = None

@@ -1,6 +1,6 @@
 """Looking at attention maps: of any module, whatever backend computes it, without a forward argument."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from fnmatch import fnmatch
 
@@ -41,7 +41,7 @@ def capture_attention(
     maps: dict[str, Tensor] = {}
     try:
         for name, module in found.items():
-            module.look = _looker(maps, name, heads, index)
+            module.look = _Looker(maps, name, heads, index)
         yield maps
     finally:
         for module in found.values():
@@ -52,22 +52,33 @@ def _wanted(name: str, layers: Sequence[str] | None) -> bool:
     return layers is None or any(fnmatch(name, pattern) or fnmatch(name, f"{pattern}.attn") for pattern in layers)
 
 
-def _looker(maps: dict[str, Tensor], name: str, heads: Sequence[int] | None, index: int) -> Callable[..., None]:
+class _Looker:
+    """What a module calls with its queries and keys."""
+
+    def __init__(self, maps: dict[str, Tensor], name: str, heads: Sequence[int] | None, index: int) -> None:
+        self.maps, self.name, self.heads, self.index = maps, name, heads, index
+        self.seen: tuple[int, int] | None = None
+        """Where a slice of the last batch axis starts, and how long the whole is; None when all of it is seen."""
+
     @torch.no_grad()
-    def look(
-        q: Tensor, k: Tensor, *, biases: Sequence[Tensor] = (), mask: Tensor | None = None, pair: Tensor | None = None,
+    def __call__(
+        self, q: Tensor, k: Tensor, *, biases: Sequence[Tensor] = (), mask: Tensor | None = None, pair: Tensor | None = None,
         pair_queries: Tensor | None = None, appended: bool = False, heads_as_queries: bool = False,
     ) -> None:  # fmt: skip
         batch_rank = q.dim() - 3
         entries = q.shape[batch_rank - 1] if batch_rank else 1
-        if not -entries <= index < entries:
-            raise ShapeError(f"capture_attention: index {index} is out of range for {name!r}; its last batch axis has {entries} entries.")
+        start, whole = self.seen or (0, entries)
+        if not -whole <= self.index < whole:
+            raise ShapeError(
+                f"capture_attention: index {self.index} is out of range for {self.name!r}; its last batch axis has {whole} entries."
+            )
+        here = self.index % whole - start
+        if not 0 <= here < entries:
+            return
 
         def at(x: Tensor) -> Tensor:
             """The entry `index` of the last batch axis, kept as an axis of size 1."""
-            if batch_rank == 0 or x.shape[batch_rank - 1] == 1:
-                return x
-            return x.narrow(batch_rank - 1, index % entries, 1)
+            return x if batch_rank == 0 or x.shape[batch_rank - 1] == 1 else x.narrow(batch_rank - 1, here, 1)
 
         q, k, biases = at(q), at(k), [at(bias) for bias in biases]
         mask = None if mask is None else at(mask)
@@ -81,9 +92,7 @@ def _looker(maps: dict[str, Tensor], name: str, heads: Sequence[int] | None, ind
             else:
                 biases = [*biases, pair_logits]
         if heads_as_queries:  # one query per head under one head axis: report them as heads
-            weights = attention_weights(q, k, mask=mask, rows=heads).transpose(-2, -3)
+            weights = attention_weights(q, k, mask=mask, rows=self.heads).transpose(-2, -3)
         else:
-            weights = attention_weights(q, k, biases=biases, mask=mask, heads=heads)
-        maps[name] = (weights if batch_rank == 0 else weights.squeeze(batch_rank - 1)).cpu()
-
-    return look
+            weights = attention_weights(q, k, biases=biases, mask=mask, heads=self.heads)
+        self.maps[self.name] = (weights if batch_rank == 0 else weights.squeeze(batch_rank - 1)).cpu()

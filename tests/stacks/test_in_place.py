@@ -20,7 +20,7 @@ from evoattn import (
     set_execution,
 )
 from evoattn.config import profile
-from evoattn.errors import MemoryLimitError
+from evoattn.errors import MemoryLimitError, ShapeError
 from evoattn.execution import SlicedBlock, update_
 from evoattn.primitives import redraw_
 from evoattn.stacks import EvoformerBlock
@@ -132,13 +132,17 @@ def test_forward_hooks_fire_and_attention_can_be_captured(monkeypatch: pytest.Mo
     stack.blocks[0].register_forward_hook(lambda module, *_: seen.append(type(module).__name__))
     with torch.no_grad(), capture_attention(stack, index=3) as whole:
         stack(*given)
-    cut(monkeypatch, 1)
-    with capture_attention(stack, index=3) as sliced:
+    for length in (1, 2, N_RES):
+        cut(monkeypatch, length)
+        with capture_attention(stack, index=3) as sliced:
+            stack.run_(*(x.clone() for x in given))
+        assert whole.keys() == sliced.keys() and len(whole) == 4
+        for name, weights in whole.items():
+            torch.testing.assert_close(sliced[name], weights, rtol=1e-12, atol=1e-12)
+    assert seen == ["EvoformerBlock"] * 4
+    with pytest.raises(ShapeError, match=r"index 5 is out of range for 'blocks.0.msa_row.attn'; its last batch axis has 5 entries"), \
+            capture_attention(stack, ["*msa_row*"], index=N_SEQ):  # fmt: skip
         stack.run_(*given)
-    assert seen == ["EvoformerBlock", "EvoformerBlock"]
-    assert whole.keys() == sliced.keys() and len(whole) == 4
-    for name, weights in whole.items():
-        torch.testing.assert_close(sliced[name], weights, rtol=1e-12, atol=1e-12)
 
 
 def test_no_gradient_is_recorded_and_the_block_forgets() -> None:
