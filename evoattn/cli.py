@@ -75,7 +75,13 @@ Pair = Annotated[
         help="How rows of different chains are matched: by species, the best hit of each or by rank, or by row. none: block-diagonal.",
     ),
 ]
-Features = Annotated[str, typer.Option(metavar="NAME", help=f"Features: {', '.join(FEATURE_PRESETS)}. plain draws nothing at random.")]
+Features = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        help=f"Features: {', '.join(FEATURE_PRESETS)}. plain draws nothing at random. [default: as published for the preset, or plain]",
+    ),
+]
 Preset = Annotated[
     str | None,
     typer.Option(metavar="NAME", help=f"Architecture: {', '.join([*PRESETS, *MSA_TRANSFORMERS])}. [default: af2-4, or af2 with --weights]"),
@@ -121,7 +127,7 @@ def run(
     blocks: Blocks = None,
     weights: Weights = None,
     out: Out = None,
-    features: Features = "plain",
+    features: Features = None,
     max_seqs: MaxSeqs = None,
     max_extra: MaxExtra = None,
     recycles: Recycles = 0,

@@ -80,7 +80,7 @@ def run(settings: RunSettings, on_block: OnBlock | None = None, on_search: OnPro
             settings, found, watch, calls, files, tensors,
             rows=rows_record(msa, made.draw, settings),
             memory=plan_record(planned, added.peak),
-            features={"preset": settings.features, **asdict(settings.feature_config)},
+            features={"preset": settings.features_name, **asdict(settings.feature_config)},
             model=model_record(settings, settings.config, model, weights),
             notes=warnings(settings, msa, made.sizes, weights, tensors, has_report=can_draw),
         )  # fmt: skip

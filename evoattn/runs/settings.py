@@ -23,7 +23,7 @@ OUTPUTS: Final = (*REPRESENTATIONS, "contacts", "masked_msa_logits")
 PAIRINGS: Final = ("none", "best", "rank", "row")
 
 _NOT_OF_MSA_TRANSFORMER: Final = {
-    "chains": (), "pair": "none", "blocks": None, "features": "plain", "max_extra": None, "recycles": 0, "memory_budget": None,
+    "chains": (), "pair": "none", "blocks": None, "features": None, "max_extra": None, "recycles": 0, "memory_budget": None,
 }  # fmt: skip
 """Settings that must stand at their defaults."""
 
@@ -55,7 +55,8 @@ class RunSettings:
         blocks: Evoformer blocks, instead of the preset's.
         weights: parameters of AlphaFold 2 or OpenFold that fit the preset; None draws random parameters from `seed`.
         contact_weights: of the MSA Transformer's contact head, which has a file of its own.
-        features: a name in :data:`evoattn.io.FEATURE_PRESETS`. max_seqs, max_extra: rows, instead of those of `features`.
+        features: a name in :data:`evoattn.io.FEATURE_PRESETS`; by default those of the preset, and "plain" where it has none.
+        max_seqs, max_extra: rows, instead of those of `features`.
         recycles: further passes (:class:`evoattn.EvoformerTrunk`); features that are drawn are drawn anew for each.
         dtype: of parameters, features and results: "fp32", "bf16", "fp16" or "fp64"; "mixed" is fp32 with products in bf16.
         device: "cpu", "cuda" (AMD's cards too), "mps" (Apple's), or "auto": cuda where there is one.
@@ -84,7 +85,7 @@ class RunSettings:
     blocks: int | None = None
     weights: Path | None = None
     contact_weights: Path | None = None
-    features: str = "plain"
+    features: str | None = None
     max_seqs: int | None = None
     max_extra: int | None = None
     recycles: int = 0
@@ -147,7 +148,7 @@ class RunSettings:
             fitting = ", ".join(name for name, config in FEATURE_PRESETS.items() if _target(config) == wanted)
             there, taken = (f"{width} channels and {'chain ids' if ids else 'no chain ids'}" for width, ids in (_target(features), wanted))
             raise ConfigError(
-                f"the features {self.features!r} are not for the trunk {self.preset_name!r}: they have a target_feat of {there}, "
+                f"the features {self.features_name!r} are not for the trunk {self.preset_name!r}: they have a target_feat of {there}, "
                 f"and it takes {taken}. Fitting are {fitting or 'none of those there are'}."
             )
 
@@ -157,9 +158,15 @@ class RunSettings:
         return (self.input, *self.chains)
 
     @property
+    def features_name(self) -> str:
+        """What was asked for, or what the preset was published with."""
+        published = {"af2_multimer_v3": "af2_multimer_1"}.get(self.preset_name, self.preset_name)
+        return self.features or (published if published in FEATURE_PRESETS else "plain")
+
+    @property
     def feature_config(self) -> FeatureConfig:
         """The features to make."""
-        of_preset = feature_preset(self.features)
+        of_preset = feature_preset(self.features_name)
         return replace(
             of_preset,
             max_seqs=of_preset.max_seqs if self.max_seqs is None else self.max_seqs,

@@ -55,6 +55,16 @@ def test_drawn_features_are_drawn_for_each_pass(work: Path) -> None:
     assert record["features"]["preset"] == "af2_model_3" and record["features"]["sampling"] == "random"
 
 
+@pytest.mark.parametrize(
+    ("preset", "features"),
+    [("af2_model_3", "af2_model_3"), ("af2_multimer_v3", "af2_multimer_1"), ("af2", "plain"), ("tiny", "plain"), (None, "plain")],
+)
+def test_a_published_preset_brings_its_features(preset: str | None, features: str, work: Path) -> None:
+    settings = RunSettings(FAMILY, preset=preset)
+    assert settings.features_name == features
+    assert RunSettings(FAMILY, preset="af2_model_3", features="plain").features_name == "plain"
+
+
 def test_the_number_of_rows_is_that_of_the_features(work: Path) -> None:
     (work / "twice.a3m").write_text(FAMILY_TEXT + ">again\nMKV-WCDEFGHIKL\n")
     record = run(Path("twice.a3m"), "--features", "af2_model_1")
