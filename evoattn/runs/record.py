@@ -126,8 +126,8 @@ def warnings(
     if max(msa.chain_copies, default=1) > 1:
         copies = ", ".join(map(str, msa.chain_copies))
         found.append(
-            f"the alignment says how often each chain occurs ({copies}), and the features {settings.features_name!r} have columns for one copy "
-            "of each; --features af2_model_1 has them for all."
+            f"the alignment says how often each chain occurs ({copies}), and the features {settings.features_name!r} have columns for one "
+            "copy of each; --features af2_model_1 has them for all."
         )
     for name, tensor in tensors.items():
         if tensor.is_floating_point() and (bad := int((~torch.isfinite(tensor)).sum())):
