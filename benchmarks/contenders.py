@@ -1,5 +1,7 @@
 """Contenders: each a process of its own, so that its threads, its allocator and its peak memory are its own. They take turns."""
 
+import ctypes
+import gc
 import os
 import statistics
 import time
@@ -66,6 +68,8 @@ class Contender:
 def _serve(connection: Connection, build: Callable[..., Run], arguments: tuple[object, ...]) -> None:
     torch.set_num_threads(THREADS)
     run = build(*arguments)
+    gc.collect()
+    ctypes.CDLL(None).malloc_trim(0)  # what building has left in the allocator would hide part of the peak
     Path("/proc/self/clear_refs").write_text("5")  # starts the high-water mark anew
     built = high_water_mib()
     connection.send(built)

@@ -81,7 +81,7 @@ def cpu_forward(problem: Problem) -> tuple[Tensor, Tensor, None]:
             *(fold(x[entry]) for x in (q, problem.k, problem.v)), 0.0, False, attn_mask=term, scale=problem.scale
         )
         if term is not None:
-            s = s.masked_fill((term == -torch.inf).all(-1), -torch.inf)  # the kernel reports 0 for an empty row
+            s = s.masked_fill(term.amax(-1) == -torch.inf, -torch.inf)  # the kernel reports 0 for an empty row
         if not entry:  # all in one call
             return o.view(q.shape), s.reshape(problem.rows), None
         if out is None or lse is None:

@@ -2,6 +2,7 @@
 
 from typing import Literal, get_args
 
+import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn.functional import gelu, relu, silu
@@ -49,9 +50,11 @@ class Transition(nn.Module):
         check_features(type(self).__name__, "input", x, ["c"], self.norm.normalized_shape[0])
         x = self.norm(hide_nonfinite(x, mask))
         if self.gate is None:
-            hidden = gelu(self.up(x)) if self.activation == "gelu" else relu(self.up(x))
-        else:
+            hidden = gelu(self.up(x)) if self.activation == "gelu" else relu(self.up(x), inplace=True)
+        elif torch.is_grad_enabled():
             hidden = silu(self.gate(x)) * self.up(x)
+        else:
+            hidden = silu(self.gate(x), inplace=True).mul_(self.up(x))
         delta = self.down(hidden)
         return delta.masked_fill(~mask.unsqueeze(-1), 0.0) if self.zero_masked and mask is not None else delta
 
