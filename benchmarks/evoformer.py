@@ -45,12 +45,13 @@ def training() -> list[dict[str, Any]]:
     updates = {"checkpoint": "updates"}
     contenders = {
         "plain": ours("openfold3", True, {}), "updates": ours("openfold3", True, updates), "lean": ours("openfold3", True, updates, LEAN),
-        "theirs": openfold3(True, "fp32"),
+        "bf16": ours("openfold3", True, {"dtype": "bf16", **updates}), "theirs": openfold3(True, "fp32"),
     }  # fmt: skip
     return contest(contenders, [
         Match("training step fp32; OpenFold3", "plain", "theirs"),
         Match("training step fp32, updates recomputed; OpenFold3", "updates", "theirs"),
         Match("training step fp32, lean; OpenFold3", "lean", "theirs"),
+        Match("training step bf16, updates recomputed; OpenFold3 fp32", "bf16", "theirs", 0.05, torch.bfloat16),
     ])  # fmt: skip
 
 
@@ -59,7 +60,6 @@ def jax() -> list[dict[str, Any]]:
         {"ours": ours("alphafold2", False, {}), "theirs": alphafold2(False)}, [Match("forward fp32; AlphaFold 2 in JAX", "ours", "theirs")]
     )
     steps = {"ours": ours("alphafold2", True, {"checkpoint": "updates"}), "theirs": alphafold2(True)}
-    # its norms take the variance as a difference of squares, which shows in gradients
     return forward + contest(steps, [Match("training step fp32, updates recomputed; AlphaFold 2 in JAX", "ours", "theirs", 1e-3)])
 
 

@@ -33,12 +33,13 @@ def training() -> list[dict[str, Any]]:
     updates = {"checkpoint": "updates"}
     contenders = {
         "plain": ours("boltz", True, {}), "updates": ours("boltz", True, updates), "lean": ours("boltz", True, updates, LEAN),
-        "theirs": theirs("boltz", True),
+        "bf16": ours("boltz", True, {"dtype": "bf16", **updates}), "theirs": theirs("boltz", True),
     }  # fmt: skip
     return contest(contenders, [
         Match("training step fp32; Boltz", "plain", "theirs"),
         Match("training step fp32, updates recomputed; Boltz", "updates", "theirs"),
         Match("training step fp32, lean; Boltz", "lean", "theirs"),
+        Match("training step bf16, updates recomputed; Boltz fp32", "bf16", "theirs", 0.05, torch.bfloat16),
     ])  # fmt: skip
 
 

@@ -13,6 +13,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from evoattn.errors import ShapeError
+from evoattn.ops.layers import lowered
 from evoattn.ops.devices import architecture
 from evoattn.ops.registry import Backend, Registry
 
@@ -49,10 +50,30 @@ def channels_first(
     x: Float[Tensor, "*batch i j c"], weight: Float[Tensor, "c2 c"], bias: Float[Tensor, "c2"] | None
 ) -> Float[Tensor, "*batch c2 i j"]:
     """A linear layer whose output has its channels first, as :func:`triangle_product` takes them: written so by the product itself."""
+    x = lowered(x)
     flat = x.reshape(prod(x.shape[:-3]), x.shape[-3] * x.shape[-2], x.shape[-1])
-    weights = weight.expand(flat.shape[0], *weight.shape)
-    out = torch.bmm(weights, flat.mT) if bias is None else torch.baddbmm(bias.unsqueeze(-1).expand(flat.shape[0], -1, -1), weights, flat.mT)
+    with torch.autocast(x.device.type, enabled=False):
+        out = _ChannelsFirst.apply(flat, weight.to(x.dtype), None if bias is None else bias.to(x.dtype))
     return out.view(*x.shape[:-3], weight.shape[0], *x.shape[-3:-1])
+
+
+class _ChannelsFirst(torch.autograd.Function):
+    """The gradient of x comes out with its channels last, as x has them; torch's own would be transposed, and slow to add to others."""
+
+    @staticmethod
+    def forward(ctx: Any, flat: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        ctx.save_for_backward(flat, weight)
+        weights = weight.expand(flat.shape[0], *weight.shape)
+        if bias is None:
+            return torch.bmm(weights, flat.mT)
+        return torch.baddbmm(bias.unsqueeze(-1).expand(flat.shape[0], -1, -1), weights, flat.mT)
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        flat, weight = ctx.saved_tensors
+        dbias = grad.sum((0, 2)) if ctx.needs_input_grad[2] else None
+        return grad.mT @ weight, (grad @ flat).sum(0), dbias
 
 
 def outer_product_mean(

@@ -164,5 +164,9 @@ def test_slices() -> None:
 def test_channels_first(with_bias: bool) -> None:
     layer = torch.nn.Linear(4, 3, bias=with_bias)
     for batch in ((), (2,), (2, 1)):
-        x = torch.randn(*batch, 5, 6, 4)
-        torch.testing.assert_close(channels_first(x, layer.weight, layer.bias), layer(x).movedim(-1, -3))
+        x = torch.randn(*batch, 5, 6, 4, requires_grad=True)
+        out, usual = channels_first(x, layer.weight, layer.bias), layer(x).movedim(-1, -3)
+        torch.testing.assert_close(out, usual)
+        wanted, grad = [x, *layer.parameters()], torch.randn(out.shape)
+        for got, expected in zip(torch.autograd.grad(out, wanted, grad), torch.autograd.grad(usual, wanted, grad), strict=True):
+            torch.testing.assert_close(got, expected)
