@@ -82,7 +82,7 @@ def _serve(connection: Connection, build: Callable[..., Run], arguments: tuple[o
 
 @dataclass(frozen=True)
 class Match:
-    """Who of a contest is compared with whom, how far their numbers may be apart (relative norm), and in which dtype the GEMM rate is taken."""
+    """Who of a contest is compared with whom, how far apart they may be (relative norm), and in which dtype the GEMM rate is taken."""
 
     case: str
     ours: str

@@ -40,7 +40,7 @@ class FitConfig:
 
     heads: int = 64
     d_head: int = 32
-    steps: int = 800
+    steps: int = 500
     batch: int = 128
     learning_rate: float = 0.06
     ridge: float = 0.05

@@ -13,8 +13,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from evoattn.errors import ShapeError
-from evoattn.ops.layers import lowered
 from evoattn.ops.devices import architecture
+from evoattn.ops.layers import lowered
 from evoattn.ops.registry import Backend, Registry
 
 OUTER_TILE = 2**22  # entries of one [rows, N_res, c * c] block of outer products: 16 MiB in float32
