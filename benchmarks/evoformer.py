@@ -47,10 +47,10 @@ def training() -> list[dict[str, Any]]:
         "plain": ours("openfold3", True, {}), "updates": ours("openfold3", True, updates), "lean": ours("openfold3", True, updates, LEAN),
         "bf16": ours("openfold3", True, {"dtype": "bf16", **updates}), "theirs": openfold3(True, "fp32"),
     }  # fmt: skip
-    return contest(contenders, [
-        Match("training step fp32; OpenFold3", "plain", "theirs"),
-        Match("training step fp32, updates recomputed; OpenFold3", "updates", "theirs"),
-        Match("training step fp32, lean; OpenFold3", "lean", "theirs"),
+    return contest(contenders, [  # a ReLU at its kink within rounding makes single gradients jump: hence 1e-3
+        Match("training step fp32; OpenFold3", "plain", "theirs", 1e-3),
+        Match("training step fp32, updates recomputed; OpenFold3", "updates", "theirs", 1e-3),
+        Match("training step fp32, lean; OpenFold3", "lean", "theirs", 1e-3),
         Match("training step bf16, updates recomputed; OpenFold3 fp32", "bf16", "theirs", 0.05, torch.bfloat16),
     ])  # fmt: skip
 
