@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import os
 import subprocess
 import sys
 import time
@@ -116,7 +117,8 @@ def main() -> None:
     elif options.command == "test":
         run("ruff", "check")
         run("mypy")
-        run("pytest", "--durations=10", *pytest_args)
+        workers = str(min(4, os.cpu_count() or 1))  # each test keeps to one thread
+        run("pytest", "--durations=10", "-n", workers, "--dist", "loadfile", *pytest_args)
 
 
 if __name__ == "__main__":
