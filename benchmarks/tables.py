@@ -85,6 +85,7 @@ def figure(name: str, rows: Rows) -> None:
         value, label = ("estimate / measured",) * 2 if name == "memory" else ("faster", "times faster than the peer named")
         bars = axes.barh([row["case"] for row in rows], [row[value] for row in rows], color="#4477aa")
         axes.bar_label(bars, fmt="%.2f", padding=3)
+        axes.margins(x=0.1)
         axes.axvline(1.0, color="0.3", linewidth=1)
         axes.set_xlabel(label)
         axes.invert_yaxis()
