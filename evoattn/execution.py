@@ -4,8 +4,8 @@ Architecture (:mod:`evoattn.config`) decides parameters and belongs to a checkpo
 and memory, and does not. It is set on a model from outside with :func:`set_execution`; no forward method takes it as an argument.
 """
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from math import prod
@@ -155,10 +155,19 @@ class Block(Executable):
         return way(x, block, *inputs, drop=drop)
 
     update: Update = _update
-    """How an update is made; a stack that runs in place puts :func:`update_` here meanwhile."""
+    """How an update is made; a stack that runs in place makes it :func:`update_` meanwhile, with :meth:`updating`."""
 
     update_whole: Update = _update
     """The same for what is small, and never updated in place."""
+
+    @contextmanager
+    def updating(self, way: Update) -> Iterator[None]:
+        """Make updates `way` meanwhile."""
+        self.update = way
+        try:
+            yield
+        finally:
+            del self.update
 
 
 def update(x: Tensor, block: Callable[..., Tensor], *inputs: Any, drop: Callable[[Tensor], Tensor] | None = None) -> Tensor:

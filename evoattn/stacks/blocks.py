@@ -58,11 +58,8 @@ class BlockStack(Executable, ABC):
         hide_nonfinite_(z, pair_mask)
         for block in list(self.blocks) * self.repeats:
             assert isinstance(block, PairUpdates)
-            block.update = update
-            try:
+            with block.updating(update):
                 x, z = block(x, z, mask, pair_mask)
-            finally:
-                del block.update
         return x, z
 
     def _planned_update(self, x: Tensor, z: Tensor) -> Update:

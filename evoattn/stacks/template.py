@@ -133,11 +133,8 @@ class TemplatePairStack(Executable):
         hide_nonfinite_(z, pair_mask)
         for block in self.blocks:
             assert isinstance(block, TemplatePairBlock)
-            block.update = update_
-            try:
+            with block.updating(update_):
                 z = block(z, pair_mask)
-            finally:
-                del block.update
         return z
 
 
