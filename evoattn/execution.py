@@ -7,20 +7,15 @@ and memory, and does not. It is set on a model from outside with :func:`set_exec
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
-from functools import partial
-from math import prod
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
-from torch.utils.checkpoint import checkpoint
 
 from evoattn.errors import ConfigError
 from evoattn.ops import ATTENTION, Backend
-from evoattn.ops.tiles import spans
 from evoattn.units import parse_bytes
-
-SLICE = 2**25  # bytes of temporaries of one slice of an update in place: 32 MiB
+from evoattn.updates import Drop, Update, recomputed, update
 
 
 @dataclass(frozen=True)
@@ -31,9 +26,9 @@ class Execution:
         backend: of every :func:`evoattn.attention` call: ``"auto"``, a name, or a :class:`evoattn.Backend` of your own. Attention that
             takes pair features as keys or values is an op of its own, which follows ``"reference"`` and otherwise streams.
         checkpoint: what the backward pass computes again instead of the forward pass keeping it; gradients stay the same. ``"updates"``:
-            the inside of every residual update, slice by slice; ``"blocks"`` or True: every block of a stack; ``"both"``: every block,
-            and its updates once more when it is, the least memory. Of a deep stack "blocks" keeps the two representations per block,
-            "updates" about nine.
+            the inside of every residual update but attention itself, slice by slice; on a CPU that is no slower than keeping it.
+            ``"blocks"`` or True: every block of a stack; ``"both"``: every block, and its updates once more when it is, the least memory.
+            Of a deep stack "blocks" keeps the two representations per block, "updates" about thirteen.
         dtype: ``"bf16"``: the matrix products and attentions of all blocks run in bfloat16, with parameters, the representations, norms,
             softmax and sums as they are (float32): about three times faster on a CPU or GPU that has such products, at 8 bits of mantissa.
             None: everything in the dtype it has.
@@ -114,35 +109,6 @@ def set_execution(model: nn.Module, execution: Execution | None = None, **change
     return model
 
 
-@runtime_checkable
-class SlicedBlock(Protocol):
-    """A block that can also be run slice by slice: what :func:`update_` needs.
-
-    A block that updates x without reading it, as the outer product mean does, says ``reads_x = False``, and is called without it.
-    """
-
-    slices: int
-    """Axis of x along which slices do not depend on each other, once prepared: -3 or -2."""
-
-    def prepare(self, x: Tensor, *inputs: Any) -> Any:
-        """What every slice needs of the whole inputs, before anything is updated."""
-
-    def delta(self, x: Tensor, part: slice, context: Any) -> Tensor:
-        """The update of `x`, which is the slice `part` of the whole."""
-
-    def slice_bytes(self, x: Tensor) -> int:
-        """Temporary memory that :meth:`delta` takes per unit of the sliced axis."""
-
-
-def positions_per_slice(x: Tensor, axis: int) -> int:
-    """Positions (entries without the channels, the last axis) in a slice of length 1 along `axis`, which is negative."""
-    return prod(size for place, size in enumerate(x.shape, start=-x.dim()) if place not in (axis, -1))
-
-
-Update = Callable[..., Tensor]
-"""How a stack applies a block: :func:`update`, :func:`recomputed`, or :func:`update_` with a length of slices."""
-
-
 class Block(Executable):
     """One block of a stack: residual updates, made as its execution asks. What it adds to is kept in the dtype that came in."""
 
@@ -150,7 +116,7 @@ class Block(Executable):
         with self.execution.products(x.device.type):
             return super().__call__(x, *inputs, **named)
 
-    def _update(self, x: Tensor, block: Callable[..., Tensor], *inputs: Any, drop: Callable[[Tensor], Tensor] | None = None) -> Tensor:
+    def _update(self, x: Tensor, block: Callable[..., Tensor], *inputs: Any, drop: Drop | None = None) -> Tensor:
         way = recomputed if self.execution.recomputes_updates and torch.is_grad_enabled() else update
         return way(x, block, *inputs, drop=drop)
 
@@ -168,59 +134,3 @@ class Block(Executable):
             yield
         finally:
             del self.update
-
-
-def update(x: Tensor, block: Callable[..., Tensor], *inputs: Any, drop: Callable[[Tensor], Tensor] | None = None) -> Tensor:
-    """x + drop(block(x, *inputs)): the residual update that every stack is written in."""
-    delta = block(x, *inputs) if getattr(block, "reads_x", True) else block(*inputs)
-    return x + (delta if drop is None else drop(delta))
-
-
-def update_(x: Tensor, block: SlicedBlock, *inputs: Any, drop: Callable[[Tensor], Tensor] | None = None, memory: int = SLICE) -> Tensor:
-    """:func:`update` in place, slice by slice, with temporaries of about `memory` bytes; returns x. No slice sees a half-updated x.
-
-    For inference: dropout is left out.
-    """
-    context = block.prepare(x, *inputs)
-    for part in spans(x.shape[block.slices], _slice_length(x, block, memory)):
-        piece = x.narrow(block.slices, part.start, part.stop - part.start)
-        piece += _delta(block, piece, part, x.shape[block.slices], context)
-    return x
-
-
-def recomputed(
-    x: Tensor, block: Callable[..., Tensor], *inputs: Any, drop: Callable[[Tensor], Tensor] | None = None, memory: int = SLICE
-) -> Tensor:
-    """:func:`update` for training in little memory: what is inside it is computed again in the backward pass, slice by slice.
-
-    Kept are x and what the slices share. There is nothing random inside: dropout follows outside.
-    """
-    if not isinstance(block, SlicedBlock):
-        return update(x, partial(_again, block), *inputs, drop=drop)
-    context = _again(block.prepare, x, *inputs)
-    parts = list(spans(x.shape[block.slices], _slice_length(x, block, memory)))
-    pieces = x.split([part.stop - part.start for part in parts], block.slices)
-    whole = x.shape[block.slices]
-    deltas = [_again(_delta, block, piece, part, whole, context) for piece, part in zip(pieces, parts, strict=True)]
-    delta = torch.cat(deltas, block.slices) if deltas else torch.zeros_like(x)
-    return x + (delta if drop is None else drop(delta))
-
-
-def _again(function: Callable[..., Any], *inputs: Any) -> Any:
-    return checkpoint(function, *inputs, use_reentrant=False, preserve_rng_state=False)
-
-
-def _slice_length(x: Tensor, block: SlicedBlock, memory: int) -> int:
-    return max(1, memory // max(1, block.slice_bytes(x)))
-
-
-def _delta(block: Any, piece: Tensor, part: slice, whole: int, context: Any) -> Tensor:
-    """block.delta; who captures attention in the block is told which part of how many rows it sees."""
-    looks = [module.look for module in block.modules() if getattr(module, "look", None) is not None]
-    for look in looks:
-        look.seen = part.start, whole
-    try:
-        return block.delta(piece, part, context)
-    finally:
-        for look in looks:
-            look.seen = None

@@ -10,7 +10,6 @@ import torch
 import typer
 
 from evoattn.errors import ConfigError
-from evoattn.execution import Execution
 from evoattn.files import new_file
 from evoattn.memory import estimate
 from evoattn.runs.watch import peak_memory
@@ -98,9 +97,8 @@ def _tell_cost(trainer: Trainer, as_json: bool) -> None:
 def _estimated(trainer: Trainer) -> int:
     """Bytes of a micro-batch forward and backward, with parameters, gradients, and the three states of the optimiser unsharded."""
     data, run, trunk = trainer.config.data, trainer.config.run, trainer.config.model.trunk()
-    execution = Execution(checkpoint=run.recompute)
     found = estimate(
-        trunk, data.max_seqs, data.crop, n_extra=data.max_extra, batch=run.micro_batch, mode="training", execution=execution
+        trunk, data.max_seqs, data.crop, n_extra=data.max_extra, batch=run.micro_batch, mode="training", execution=run.execution
     )
     return found.total + len(MOMENTS) * found.parts["parameters"]
 

@@ -18,7 +18,8 @@ PACKAGE = Path(__file__).resolve().parents[1] / "evoattn"
 LAYERS = [
     ["errors", "files", "shapes", "units"],
     ["ops"],
-    ["execution", "config"],
+    ["updates", "config"],
+    ["execution"],
     ["primitives"],
     ["blocks"],
     ["stacks"],

@@ -13,10 +13,11 @@ import torch
 from torch import Tensor, nn
 
 from evoattn import Backend, BackendError, ConfigError, EvoformerTrunk, Execution, attention, preset, set_execution
-from evoattn.execution import Executable, update
+from evoattn.execution import Executable
 from evoattn.ops import ATTENTION
 from evoattn.primitives import GatedAttention, GlobalGatedAttention
 from evoattn.stacks import EvoformerBlock, EvoformerStack, ExtraMSAStack
+from evoattn.updates import update
 from tests.stacks.cases import CONFIGS, build, outputs, representations
 
 

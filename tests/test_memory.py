@@ -13,11 +13,11 @@ from evoattn import ConfigError, EvoformerConfig, EvoformerTrunk, Execution, Ext
 from evoattn.blocks import cost as costs
 from evoattn.config import profile
 from evoattn.errors import MemoryLimitError
-from evoattn.execution import SlicedBlock, update_
 from evoattn.memory import estimate, free, free_memory, plan, planning
 from evoattn.memory.recorded import Allocated
 from evoattn.stacks import EvoformerStack, PairformerStack
 from evoattn.stacks.blocks import BlockStack
+from evoattn.updates import SlicedBlock, update_
 
 N_SEQ, N_RES = 24, 40
 SIZES: dict[str, Any] = {

@@ -15,7 +15,7 @@ from evoattn.blocks.outer_product import OuterProductMean
 from evoattn.blocks.pair import TriangleAttention, TriangleMultiplication
 from evoattn.blocks.pair_input import PairInputBlock
 from evoattn.blocks.slices import AT_ONCE
-from evoattn.execution import SLICE, SlicedBlock
+from evoattn.updates import SLICE, SlicedBlock
 
 OVERHEAD = 9 * 2**24
 """Bytes that kernels take inside, and the allocator does not give back at once, whatever the sizes: 144 MiB (benchmarks/memory.py)."""

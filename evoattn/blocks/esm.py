@@ -5,10 +5,10 @@ from jaxtyping import Bool, Float
 from torch import Tensor, cat, nn
 
 from evoattn.blocks.slices import take_part
-from evoattn.execution import positions_per_slice
 from evoattn.ops import hide_nonfinite
 from evoattn.primitives import LayerNorm, TiedAttention, linear
 from evoattn.shapes import check_features, check_mask
+from evoattn.updates import positions_per_slice
 
 
 class TiedRowAttention(nn.Module):

@@ -10,10 +10,10 @@ from torch import Tensor, nn
 from evoattn.blocks.pair_input import PairInputBlock
 from evoattn.blocks.slices import take_part
 from evoattn.config import PairAs, PairMode
-from evoattn.execution import positions_per_slice
 from evoattn.ops import hide_nonfinite
 from evoattn.primitives import GatedAttention, GlobalGatedAttention, LayerNorm, MultiHeadAttention, Transition
 from evoattn.shapes import check_features, check_mask
+from evoattn.updates import positions_per_slice
 
 
 class MSARowAttention(PairInputBlock):
@@ -58,7 +58,7 @@ class MSARowAttention(PairInputBlock):
         self, m: Tensor, z: Tensor, msa_mask: Tensor | None, pair_mask: Tensor | None
     ) -> tuple[list[Tensor], Tensor | None, Tensor | None]:
         """What every row needs: the biases and the pair features, and the mask."""
-        return *self.pair_inputs(z, pair_mask), msa_mask
+        return *self.pair_inputs(z, pair_mask, sliced=True), msa_mask
 
     def delta(self, m: Tensor, part: slice, context: tuple[list[Tensor], Tensor | None, Tensor | None]) -> Tensor:
         biases, pair, msa_mask = context

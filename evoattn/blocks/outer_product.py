@@ -8,10 +8,10 @@ from torch import Tensor, nn
 
 from evoattn.blocks.slices import by_rows, take_part
 from evoattn.errors import ConfigError
-from evoattn.execution import positions_per_slice
 from evoattn.ops import hide_nonfinite, outer_product_mean
 from evoattn.primitives import LayerNorm, linear
 from evoattn.shapes import check_features, check_mask
+from evoattn.updates import positions_per_slice
 
 Norm = Literal["sum and bias", "sum"]
 

@@ -43,16 +43,19 @@ class PairInputBlock(nn.Module):
         check_mask(owner, "pair_mask", pair_mask, z.shape[:-1], ["N_res", "N_res"])
 
     def pair_inputs(
-        self, z: Pair, pair_mask: PairMask | None
+        self, z: Pair, pair_mask: PairMask | None, *, sliced: bool = False
     ) -> tuple[list[Float[Tensor, "*batch 1 h n n"]], Float[Tensor, "*batch 1 n n c_z"] | None]:
-        """The biases, and the normed pair features, both shared over the rows of an alignment."""
+        """The biases, and the normed pair features, both shared over the rows of an alignment.
+
+        Where gradients are recorded, `sliced` makes the bias in small temporaries, which are computed again in the backward pass.
+        """
         if self.pair_norm is None:
             return [], None
         if self.attn.takes_pair:
             pair = self.pair_norm(hide_nonfinite(z, pair_mask))
             biases = [] if self.pair_bias is None else [self._bias(pair)]
             return biases, rearrange(pair, "... q k c -> ... 1 q k c")
-        if torch.is_grad_enabled():
+        if torch.is_grad_enabled() and not sliced:
             return [self._bias(self.pair_norm(hide_nonfinite(z, pair_mask)))], None
         norm = self.pair_norm
 

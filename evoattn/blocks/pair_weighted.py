@@ -9,10 +9,10 @@ from torch import Tensor
 from evoattn.blocks.pair_input import PairInputBlock
 from evoattn.blocks.slices import take_part
 from evoattn.errors import ConfigError
-from evoattn.execution import positions_per_slice
 from evoattn.ops import hide_nonfinite
 from evoattn.primitives import GatedAveraging, LayerNorm
 from evoattn.shapes import check_features, check_mask
+from evoattn.updates import positions_per_slice
 
 Context = tuple[list[Tensor], Tensor | None, Tensor | None]
 
@@ -55,11 +55,13 @@ class PairWeightedAveraging(PairInputBlock):
         check_features("PairWeightedAveraging", "m", m, ["N_seq", "N_res", "c_m"], self.c_m)
         check_mask("PairWeightedAveraging", "msa_mask", msa_mask, m.shape[:-1], ["N_seq", "N_res"])
         self.check_pair(z, pair_mask, "m", m, batch=m.shape[:-3])
-        return self.delta(m, slice(0, m.shape[-3]), self.prepare(m, z, msa_mask, pair_mask))
+        return self.delta(m, slice(0, m.shape[-3]), self._context(self.pair_inputs(z, pair_mask)[0], msa_mask, pair_mask))
 
     def prepare(self, m: Tensor, z: Tensor, msa_mask: Tensor | None, pair_mask: Tensor | None) -> Context:
         """What every row needs: the bias, which residues it hides, and the mask of the MSA."""
-        biases, _ = self.pair_inputs(z, pair_mask)
+        return self._context(self.pair_inputs(z, pair_mask, sliced=True)[0], msa_mask, pair_mask)
+
+    def _context(self, biases: list[Tensor], msa_mask: Tensor | None, pair_mask: Tensor | None) -> Context:
         if self.mask == "pair":
             keys = None if pair_mask is None else rearrange(pair_mask, "... q k -> ... 1 1 q k")
         else:

@@ -7,10 +7,10 @@ from torch import Tensor, nn
 
 from evoattn.blocks.slices import take_part
 from evoattn.errors import ShapeError
-from evoattn.execution import positions_per_slice
 from evoattn.ops import hide_nonfinite
 from evoattn.primitives import MultiHeadAttention
 from evoattn.shapes import check_features, check_mask
+from evoattn.updates import positions_per_slice
 
 
 class TemplatePointwiseAttention(nn.Module):

@@ -18,6 +18,7 @@ from evoattn.config import TrunkConfig
 from evoattn.execution import Execution, set_execution
 from evoattn.model import EvoformerTrunk, Representations
 from evoattn.ops import Backend
+from evoattn.ops.kept import once
 from evoattn.stacks import EvoformerStack, ExtraMSAStack
 
 
@@ -92,13 +93,17 @@ class Allocated(TorchDispatchMode):
         self.bytes -= size
 
 
+def _results(q: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+    return q.new_empty(*q.shape[:-1], v.shape[-1]), q.new_empty(q.shape[:-1], dtype=torch.promote_types(q.dtype, torch.float32))
+
+
 class _Shapes(torch.autograd.Function):
     """The outputs and gradients of a fused attention, without its loops over tiles, which would take long and hold little."""
 
     @staticmethod
     def forward(ctx: Any, mask: Tensor | None, q: Tensor, k: Tensor, v: Tensor, *biases: Tensor) -> tuple[Tensor, Tensor]:
-        out = q.new_empty(*q.shape[:-1], v.shape[-1])
-        lse = q.new_empty(q.shape[:-1], dtype=torch.promote_types(q.dtype, torch.float32))
+        out, lse = once(_results, q, v)
+        assert out is not None and lse is not None
         ctx.save_for_backward(q, k, v, mask, out, lse, *biases)
         return out, lse
 

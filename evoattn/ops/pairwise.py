@@ -17,6 +17,7 @@ from evoattn.ops.devices import architecture
 from evoattn.ops.layers import lowered
 from evoattn.ops.registry import Backend, Registry
 
+AT_ONCE = 4096  # positions that channels_first projects at a time: input and output of so many fit a cache
 OUTER_TILE = 2**22  # entries of one [rows, N_res, c * c] block of outer products: 16 MiB in float32
 
 
@@ -37,8 +38,27 @@ def triangle_product(
             f"[*batch, c, N_res, N_res], channels first (rearrange(x, '... i j c -> ... c i j')), or slices of them that share axis {k}."
         )
     with torch.autocast(a.device.type, enabled=False):
-        a, b = in_range(a), in_range(b)
+        product: Tensor = _TriangleProduct.apply(in_range(a), in_range(b), incoming)
+    return product
+
+
+class _TriangleProduct(torch.autograd.Function):
+    """The gradient often comes with its channels last in memory, on which batched products take twice as long: it is copied first."""
+
+    @staticmethod
+    def forward(ctx: Any, a: Tensor, b: Tensor, incoming: bool) -> Tensor:
+        ctx.save_for_backward(a, b)
+        ctx.incoming = incoming
         return a.mT @ b if incoming else a @ b.mT
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        a, b = ctx.saved_tensors
+        grad = grad.contiguous()
+        if ctx.incoming:
+            return b @ grad.mT, a @ grad, None
+        return grad @ b, grad.mT @ a, None
 
 
 def in_range(x: Tensor) -> Tensor:
@@ -63,10 +83,11 @@ class _ChannelsFirst(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, flat: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         ctx.save_for_backward(flat, weight)
-        weights = weight.expand(flat.shape[0], *weight.shape)
-        if bias is None:
-            return torch.bmm(weights, flat.mT)
-        return torch.baddbmm(bias.unsqueeze(-1).expand(flat.shape[0], -1, -1), weights, flat.mT)
+        out = flat.new_empty(flat.shape[0], weight.shape[0], flat.shape[1])
+        for entry, place in zip(flat, out, strict=True):
+            for x, columns in zip(entry.split(AT_ONCE), place.split(AT_ONCE, dim=1), strict=True):
+                torch.mm(weight, x.mT, out=columns) if bias is None else torch.addmm(bias.unsqueeze(-1), weight, x.mT, out=columns)
+        return out
 
     @staticmethod
     @torch.autograd.function.once_differentiable

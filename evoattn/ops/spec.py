@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from evoattn.errors import ShapeError
+from evoattn.ops import kept
 from evoattn.ops.devices import architecture, on_side_stream
 from evoattn.shapes import check_boolean
 
@@ -96,13 +97,13 @@ def describe(
 ) -> AttentionSpec:
     """What the tensors of one attention are; they have passed :func:`check_inputs`."""
     *batch, q_len, heads, d = q.shape
-    recording = torch.is_grad_enabled()
-    bias_needs_grad = recording and any(bias.requires_grad for bias in biases)
+    now, later = torch.is_grad_enabled(), kept.recording()
+    bias_needs_grad = (later and bool(biases)) or (now and any(bias.requires_grad for bias in biases))
     return AttentionSpec(
         batch=tuple(batch), q_len=q_len, k_len=k.shape[-3], heads=heads, kv_heads=k.shape[-2], d=d, dv=v.shape[-1], dtype=q.dtype,
         device=q.device.type, bias_shapes=tuple(tuple(bias.shape) for bias in biases), bias_dtypes=tuple(bias.dtype for bias in biases),
         mask_shape=None if mask is None else tuple(mask.shape), bias_needs_grad=bias_needs_grad,
-        needs_grad=bias_needs_grad or (recording and any(x.requires_grad for x in (q, k, v))), return_lse=return_lse,
+        needs_grad=later or bias_needs_grad or (now and any(x.requires_grad for x in (q, k, v))), return_lse=return_lse,
         arch=architecture(q.device), side_stream=on_side_stream(q.device),
     )  # fmt: skip
 

@@ -17,6 +17,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from evoattn.ops.kept import once
+
 Window = tuple[slice, ...]
 
 TILE = 2**20  # logits per tile: 4 MiB in float32, about a second-level cache; larger was slower on the CPUs of benchmarks/attention.py
@@ -169,7 +171,8 @@ class Recomputed(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, kernel: Forward, scale: float, mask: Tensor | None, q: Tensor, k: Tensor, v: Tensor, pair: Tensor | None,
                 pair_queries: Tensor | None, *biases: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
-        out, lse, pair_out = kernel(Problem(q, k, v, biases, mask, scale, pair, pair_queries))
+        out, lse, pair_out = once(kernel, Problem(q, k, v, biases, mask, scale, pair, pair_queries))
+        assert out is not None and lse is not None
         ctx.save_for_backward(q, k, v, pair, pair_queries, mask, out, lse, pair_out, *biases)
         ctx.scale = scale
         ctx.set_materialize_grads(False)

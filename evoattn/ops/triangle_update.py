@@ -136,10 +136,10 @@ def divisor(z: Tensor, mask: Tensor | None) -> Tensor:
 
 def gated_operands(x: Tensor, weights: TriangleWeights, mask: Tensor | None, channels: slice = slice(None)) -> Tensor:
     """Gated projections of the normed x, channels first: the layout of the product, written by the projection itself."""
-    projected, logits = (
-        channels_first(x, layer.weight[channels], None if layer.bias is None else layer.bias[channels])
-        for layer in (weights.proj, weights.gate)
-    )
+    layers = (weights.proj, weights.gate)
+    weight = torch.cat([layer.weight[channels] for layer in layers])  # one product for both, which reads x once
+    biases = [layer.bias[channels] for layer in layers if layer.bias is not None]
+    projected, logits = channels_first(x, weight, torch.cat(biases) if biases else None).chunk(2, dim=-3)
     gated = gate(projected, logits)
     return gated if mask is None else gated.masked_fill(~mask.unsqueeze(-3), 0.0)
 

@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 from evoattn.errors import ConfigError
 
-AXES = {"rows": (-3,), "columns": (-2,), "rows and channels": (-3, -1), "columns and channels": (-2, -1)}
+AXES = {"entries": (), "rows": (-3,), "columns": (-2,), "rows and channels": (-3, -1), "columns and channels": (-2, -1)}
 
 
 class SharedDropout(nn.Module):
@@ -14,7 +14,7 @@ class SharedDropout(nn.Module):
 
     ``over="rows"`` draws one mask [1, n, c] for all rows (DropoutRowwise), ``over="columns"`` one [s, 1, c] for all columns
     (DropoutColumnwise). With ``"rows and channels"`` and ``"columns and channels"`` it is shared over the channels too (Boltz).
-    Each batch entry draws its own. Kept entries are scaled by 1 / (1 - rate).
+    With ``"entries"`` nothing is shared. Each batch entry draws its own. Kept entries are scaled by 1 / (1 - rate).
 
     Raises:
         ConfigError: the rate is not in [0, 1), or `over` is neither.
@@ -29,13 +29,18 @@ class SharedDropout(nn.Module):
         self.rate, self.over = rate, over
 
     def forward(self, x: Float[Tensor, "*batch s n c"]) -> Float[Tensor, "*batch s n c"]:
+        factor = self.factor(x)
+        return x if factor is None else x * factor
+
+    def factor(self, x: Float[Tensor, "*batch s n c"]) -> Float[Tensor, "*batch #s #n #c"] | None:
+        """What `x` is multiplied with, drawn anew: 0 or 1 / (1 - rate); None where nothing is dropped."""
         if not self.training or self.rate == 0.0:
-            return x
+            return None
         shape = list(x.shape)
         for axis in AXES[self.over]:
             shape[axis] = 1
         kept = torch.rand(shape, device=x.device, dtype=torch.float32) >= self.rate
-        return x * (kept.to(x.dtype) / (1.0 - self.rate))
+        return kept.to(x.dtype) / (1.0 - self.rate)
 
     def extra_repr(self) -> str:
         return f"{self.rate}, over={self.over!r}"

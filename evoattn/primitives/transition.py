@@ -8,11 +8,11 @@ from torch import Tensor, nn
 from torch.nn.functional import gelu, relu, silu
 
 from evoattn.errors import ConfigError
-from evoattn.execution import positions_per_slice
 from evoattn.ops import hide_nonfinite
 from evoattn.primitives.init import linear
 from evoattn.primitives.norm import LayerNorm
 from evoattn.shapes import check_features
+from evoattn.updates import positions_per_slice
 
 Activation = Literal["relu", "gelu", "swiglu"]
 

@@ -9,10 +9,11 @@ from torch.utils.checkpoint import checkpoint
 
 from evoattn.blocks.cost import UpdateCost, update_cost
 from evoattn.errors import MemoryLimitError
-from evoattn.execution import Executable, SlicedBlock, Update, update_
+from evoattn.execution import Executable
 from evoattn.ops import hide_nonfinite, hide_nonfinite_
 from evoattn.stacks.pair import PairUpdates
 from evoattn.units import show_bytes
+from evoattn.updates import SlicedBlock, Update, update_
 
 
 class BlockStack(Executable, ABC):

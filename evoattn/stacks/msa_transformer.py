@@ -12,7 +12,7 @@ from evoattn.blocks import MSAColumnAttention, MSATransition, TiedRowAttention
 from evoattn.config import MSATransformerConfig
 from evoattn.errors import ShapeError
 from evoattn.execution import Block, Executable
-from evoattn.primitives import linear
+from evoattn.primitives import SharedDropout, linear
 from evoattn.shapes import check_features
 
 N_TOKENS = 33
@@ -35,7 +35,7 @@ class MSATransformerBlock(Block):
         self.msa_row = TiedRowAttention(c.c_m, c.n_head)
         self.msa_column = MSAColumnAttention(c.c_m, c.n_head, gated=False, qkv_bias=True)
         self.msa_transition = MSATransition(c.c_m, activation=c.profile.transition, c_hidden=c.c_hidden_transition)
-        self.drop = nn.Dropout(c.dropout)
+        self.drop = SharedDropout(c.dropout, over="entries")
 
     def forward(
         self, m: Float[Tensor, "*batch s n c_m"], msa_mask: Bool[Tensor, "*batch s n"] | None = None

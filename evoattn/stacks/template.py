@@ -11,11 +11,12 @@ from torch.utils.checkpoint import checkpoint
 
 from evoattn.blocks.template import TemplatePointwiseAttention, distance_bins, unit_vectors
 from evoattn.config import TemplateConfig
-from evoattn.execution import Executable, update, update_
+from evoattn.execution import Executable
 from evoattn.ops import hide_nonfinite, hide_nonfinite_
 from evoattn.primitives import linear
 from evoattn.shapes import check_features, check_mask
 from evoattn.stacks.pair import PairUpdates
+from evoattn.updates import update, update_
 
 RESIDUES = 22
 """Residue types of a template: 20 amino acids, unknown, gap."""

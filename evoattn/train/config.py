@@ -4,11 +4,12 @@ import json
 import tomllib
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any, Final, get_type_hints
+from typing import Any, Final, Literal, get_type_hints
 
 from evoattn.config import EvoformerConfig, TrunkConfig, preset
 from evoattn.config.checks import check_sizes
 from evoattn.errors import ConfigError
+from evoattn.execution import Execution
 from evoattn.io import FeatureConfig, MSAMasking
 from evoattn.train.losses import BINS
 
@@ -152,6 +153,11 @@ class OptimizerConfig:
         return cls(lr=1e-3, warmup_steps=1000, decay_after=50_000)
 
 
+RECOMPUTE: Final[dict[str, Literal["updates", "blocks", "both", False]]] = {
+    "nothing": False, "updates": "updates", "blocks": "blocks", "both": "both"
+}  # fmt: skip
+
+
 @dataclass(frozen=True, kw_only=True)
 class RunConfig:
     """How long, how much at once, and on what.
@@ -166,7 +172,8 @@ class RunConfig:
         validate_every, validate_samples: steps between validations (0 for none), and samples of the held-out families in each.
         engine: "deepspeed", "plain" torch, or "auto": DeepSpeed where it is installed and there are several processes.
         zero: DeepSpeed's ZeRO stage, 0 to 3.
-        recompute: keep only the inputs of each block, and recompute it in the backward pass.
+        recompute: what the backward pass computes again instead of the forward pass keeping it: "nothing", or "updates", "blocks" or "both"
+            as :class:`evoattn.Execution` has them for `checkpoint`.
         watch: look at the output of every module in each step, and stop at the first that is not finite.
         workers: processes that prepare samples, for each that trains; 0 prepares them in between.
         device: "auto" (cuda where there is one), "cpu" or "cuda".
@@ -182,7 +189,7 @@ class RunConfig:
     validate_samples: int = 16
     engine: str = "auto"
     zero: int = 1
-    recompute: bool = False
+    recompute: str = "nothing"
     watch: bool = False
     workers: int = 0
     device: str = "auto"
@@ -193,10 +200,16 @@ class RunConfig:
         check_word(self, "precision", "fp32", "bf16")
         check_word(self, "engine", "auto", "plain", "deepspeed")
         check_word(self, "device", "auto", "cpu", "cuda")
+        check_word(self, "recompute", *RECOMPUTE)
         if self.batch % self.micro_batch:
             raise ConfigError(f"RunConfig: batch is {self.batch}, micro_batch {self.micro_batch}; the first is a multiple of the second.")
         if self.zero > 3:
             raise ConfigError(f"RunConfig: zero is {self.zero}; DeepSpeed has ZeRO stages 0 to 3.")
+
+    @property
+    def execution(self) -> Execution:
+        """How the model runs; bf16 is up to the engine, since it goes for the heads too."""
+        return Execution(checkpoint=RECOMPUTE[self.recompute])
 
 
 DECIDING: Final = ("steps", "batch", "micro_batch", "precision")

@@ -138,7 +138,7 @@ class Trainer:
             self.say(f"{self.config.model.weights}: {account}")
         if unread := freeze_unread(model):
             self.say(f"not trained, since no head reads them: {', '.join(unread)}")
-        set_execution(model, checkpoint=self.config.run.recompute)
+        set_execution(model, self.config.run.execution)
         return model.to(self.world.device)
 
     def _engine(self, checkpoint: Checkpoint | None) -> Engine:

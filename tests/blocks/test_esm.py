@@ -7,7 +7,7 @@ import torch
 
 from evoattn import MSAColumnAttention
 from evoattn.blocks import SequenceToPair, TiedRowAttention
-from evoattn.execution import update, update_
+from evoattn.updates import update, update_
 from tests.blocks import esm_oracles
 from tests.blocks.common import Case, assert_same, padded, places
 from tests.blocks.contract import BlockTests, SlicedTests, assert_refused, ramp

@@ -18,6 +18,22 @@ def test_what_shares_a_mask(over: str, axis: int) -> None:
     assert not torch.equal(out, out[..., :1].expand_as(out))
 
 
+def test_nothing_shared() -> None:
+    out = SharedDropout(0.5, "entries")(torch.ones(2, 6, 7, 8))
+    assert all(not torch.equal(out, out.narrow(axis, 0, 1).expand_as(out)) for axis in range(4))
+
+
+def test_factor_is_what_is_multiplied_with() -> None:
+    """As wide as what is not shared, so that a slice of the update can take its slice of it."""
+    drop = SharedDropout(0.5, "rows")
+    torch.manual_seed(3)
+    expected = drop(torch.ones(2, 6, 7, 8))
+    torch.manual_seed(3)
+    factor = drop.factor(torch.ones(2, 6, 7, 8))
+    assert factor is not None and factor.shape == (2, 1, 7, 8) and torch.equal(factor.expand_as(expected), expected)
+    assert drop.eval().factor(torch.ones(2, 6, 7, 8)) is None
+
+
 @pytest.mark.parametrize("rate", [0.15, 0.25])
 def test_how_many_are_dropped(rate: float) -> None:
     """40,000 draws: the share lies within five standard deviations, and the mean is kept as well."""
@@ -49,5 +65,5 @@ def test_bad_rate(rate: float) -> None:
 
 
 def test_bad_axis() -> None:
-    with pytest.raises(ConfigError, match="over is 'row'; allowed are 'rows', 'columns', 'rows and channels', 'columns and channels'"):
+    with pytest.raises(ConfigError, match="over is 'row'; allowed are 'entries', 'rows', 'columns', 'rows and channels', 'columns and ch"):
         SharedDropout(0.1, "row")

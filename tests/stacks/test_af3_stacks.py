@@ -19,8 +19,8 @@ from evoattn import (
     profile,
     set_execution,
 )
-from evoattn.execution import SlicedBlock, update_
 from evoattn.primitives import redraw_
+from evoattn.updates import SlicedBlock, update_
 
 PAIR: dict[str, Any] = {"n_blocks": 2, "c_z": 8, "n_head_tri_start": 2, "n_head_tri_end": 4, "c_hidden_mul": 6, "pair_transition_n": 2}
 SYSTEMS = ("alphafold3", "boltz", "openfold3_transposed", "rosettafold3")  # Protenix has no switch that these have not

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from evoattn import ConfigError, ESMFoldConfig, ESMFoldTrunk, ShapeError, WeightsError, profile, redraw_, set_execution
-from evoattn.execution import update
 from evoattn.primitives import attention as attention_modules
 from evoattn.stacks import ESMFoldBlock, ESMFoldRecycled
+from evoattn.updates import update
 from tests.helpers import assert_golden, assert_golden_gradient, golden
 from tests.parity import record
 from tests.stacks.esm import ESMFOLD, Arrays, esmfold_block, esmfold_masks

@@ -21,9 +21,9 @@ from evoattn import (
 )
 from evoattn.config import profile
 from evoattn.errors import MemoryLimitError, ShapeError
-from evoattn.execution import SlicedBlock, update_
 from evoattn.primitives import redraw_
 from evoattn.stacks import EvoformerBlock
+from evoattn.updates import SlicedBlock, update_
 
 N_SEQ, N_RES = 5, 13
 SIZES: dict[str, Any] = {

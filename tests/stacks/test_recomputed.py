@@ -8,10 +8,13 @@ import torch
 from torch import Tensor, nn
 
 from evoattn import PairformerStack, set_execution
-from evoattn import execution as execution_module
+from evoattn import updates as updates_module
 from evoattn.config import MSAModuleConfig, MSATransformerConfig, PairformerConfig
+from evoattn.ops import sdpa
+from evoattn.ops.tiles import spans
 from evoattn.primitives import redraw_
 from evoattn.stacks import MSAModule, MSATransformerEncoder
+from evoattn.updates import recomputed, update
 from tests.stacks.test_in_place import CONFIGS, N_RES, N_SEQ, inputs, stack_of
 
 MODES = ("updates", "both")
@@ -35,7 +38,7 @@ def compare(stack: nn.Module, given: Any, mode: str) -> None:
 
 
 def cut(monkeypatch: pytest.MonkeyPatch, length: int) -> None:
-    monkeypatch.setattr(execution_module, "_slice_length", lambda x, block, memory: length)
+    monkeypatch.setattr(updates_module, "slices_of", lambda x, block, memory: list(spans(x.shape[block.slices], length)))
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -95,6 +98,106 @@ def test_keeps_less() -> None:
         return sum(after[place] for place in after.keys() - before.keys())
 
     assert kept("both") < kept("updates") < kept(False) / 2
+
+
+def test_attentions_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each is computed once, forward; the backward pass takes its result over."""
+    cut(monkeypatch, 4)
+    calls: list[int] = []
+    forward = sdpa.cpu_forward
+    monkeypatch.setattr(sdpa, "cpu_forward", lambda problem: calls.append(1) or forward(problem))
+    stack, (m, z, *_) = set_execution(stack_of("alphafold2"), checkpoint="updates"), inputs(masked=False)
+    out = stack(m.requires_grad_(), z.requires_grad_())
+    computed = len(calls)
+    out[1].sum().backward()
+    assert computed > 4 and len(calls) == computed
+
+
+def test_backward_twice() -> None:
+    stack, given = set_execution(stack_of("alphafold2"), checkpoint="updates"), inputs(masked=True)
+    m, z, *masks = given
+    out = stack(m.requires_grad_(), z.requires_grad_(), *masks)
+    first, second = (torch.autograd.grad(out[1].square().sum(), [m, z], retain_graph=True) for _ in range(2))
+    assert all(torch.equal(x, y) for x, y in zip(first, second, strict=True))
+
+
+def test_an_alignment_without_rows() -> None:
+    """As without recomputation: gradients of 0, and not none, which other processes would wait for."""
+    stack, z = set_execution(stack_of("alphafold2"), checkpoint="updates"), inputs(masked=False)[1]
+    block = stack.blocks[0].msa_row
+    out = recomputed(z.new_zeros(0, N_RES, 16), block, z, None, None)
+    assert out.shape == (0, N_RES, 16)
+    grads = torch.autograd.grad(out.sum(), list(block.parameters()))
+    assert all(not grad.any() for grad in grads)
+
+
+def test_the_order_of_gradients_is_always_the_same() -> None:
+    """In every process, whether its sample is padded or not: DeepSpeed sums gradients in the order in which they come."""
+
+    def order(masked: bool) -> list[str]:
+        stack, names = set_execution(stack_of("alphafold2"), checkpoint="updates"), []
+        for name, parameter in stack.named_parameters():
+            parameter.register_post_accumulate_grad_hook(lambda _, name=name: names.append(name))
+        given = [x.requires_grad_() if x is not None and x.is_floating_point() else x for x in inputs(masked=masked)]
+        out = stack(*given)
+        (out[1].square().sum() + out[2].square().sum()).backward()
+        return names
+
+    assert order(masked=True) == order(masked=False)
+
+
+def test_only_what_wants_gradients() -> None:
+    """Frozen parameters and inputs get none; the others are not changed by that."""
+    given = inputs(masked=True)
+    found = []
+    for mode in (False, "updates"):
+        stack = set_execution(stack_of("alphafold2"), checkpoint=mode)
+        stack.requires_grad_(False)
+        wanted = [p for name, p in stack.named_parameters() if "tri_mul_out" in name or "outer_product.left" in name]
+        assert len(wanted) > 5
+        for p in wanted:
+            p.requires_grad_(True)
+        out = stack(*given)
+        found.append(torch.autograd.grad(out[1].square().sum(), wanted))
+    for got, expected in zip(*found, strict=True):
+        torch.testing.assert_close(got, expected, rtol=1e-10, atol=1e-10)
+
+
+def test_a_parameter_changed_too_early() -> None:
+    """The block would be computed again with other parameters than forward: an error, as autograd itself gives, and no wrong gradient."""
+    stack, (m, z, *_) = set_execution(stack_of("alphafold2"), checkpoint="updates"), inputs(masked=False)
+    out = stack(m.requires_grad_(), z.requires_grad_())
+    with torch.no_grad():
+        stack.blocks[0].tri_mul_out.out.weight.mul_(2.0)
+    with pytest.raises(RuntimeError, match="TriangleMultiplication: a parameter was changed in place between the forward and the backward"):
+        out[1].sum().backward()
+
+
+def test_products_in_bfloat16() -> None:
+    """The backward pass computes in the precision of the forward pass, though it is called outside of autocast."""
+    m, z = (x.float().requires_grad_() for x in inputs(masked=False)[:2])
+
+    def gradients(**execution: Any) -> Tensor:
+        stack = set_execution(stack_of("alphafold2").float(), **execution)
+        found = torch.autograd.grad(stack(m, z)[1].square().mean(), [m, z, *stack.blocks.parameters()], allow_unused=True)
+        return torch.cat([g.flatten() for g in found if g is not None])
+
+    exact = gradients()
+    plain, again = (float((gradients(dtype="bf16", checkpoint=mode) - exact).norm()) for mode in (False, "updates"))
+    assert 1e-3 * float(exact.norm()) < again < 1.3 * plain
+
+
+def test_parameters_that_are_elsewhere() -> None:
+    """DeepSpeed's ZeRO-3 takes parameters away between uses; then nothing is sliced, and autograd itself asks for them."""
+    z = inputs(masked=False)[1]
+    stack = stack_of("alphafold2")
+    block = stack.blocks[0].tri_mul_out
+    block.proj.weight.ds_id = 0  # DeepSpeed's mark
+    taken: list[str] = []
+    block.register_forward_pre_hook(lambda module, given: taken.append("whole"))
+    expected = update(z, block, None)
+    torch.testing.assert_close(recomputed(z.requires_grad_(), block, None), expected)
+    assert taken == ["whole", "whole"]
 
 
 def storages(more: list[Tensor]) -> dict[int, int]:

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from evoattn import ShapeError, WeightsError, load_weights, profile, redraw_
 from evoattn.blocks import TemplatePointwiseAttention
 from evoattn.config import TemplateConfig
-from evoattn.execution import update_
 from evoattn.stacks import AveragedTemplates, PointwiseTemplates, TemplatePairBlock, TemplatePairStack, Templates
+from evoattn.updates import update_
 from evoattn.weights.protenix import PAIR
 from tests.helpers import Read, assert_golden, assert_golden_gradient
 from tests.parity import record

@@ -92,7 +92,7 @@ def test_average_beside_adamw() -> None:
 def test_what_a_continued_run_must_have_in_common(tmp_path: Path) -> None:
     """Everything that changes numbers, and nothing else."""
     base = config(tmp_path).deciding()
-    assert config(tmp_path / "elsewhere", steps=99, engine="deepspeed", zero=3, workers=2, keep=1, recompute=True).deciding() == base
+    assert config(tmp_path / "elsewhere", steps=99, engine="deepspeed", zero=3, workers=2, keep=1, recompute="both").deciding() == base
     assert config(tmp_path, micro_batch=2).deciding() != base and config(tmp_path, precision="bf16").deciding() != base
 
 

@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from evoattn.ops.devices import against_card, current_device_of
+from evoattn.ops.kept import once
 from evoattn.ops.registry import Backend
 from evoattn.ops.tiles import heads_first
 from evoattn.ops.triton import launch
@@ -153,14 +154,21 @@ def empty_like(x: Tensor) -> Tensor:
     return heads_first(x.new_empty(heads_first(x).shape))
 
 
+def _output(p: _Inputs) -> tuple[Tensor, Tensor]:
+    """Attention and log-sum-exp, the latter in base 2."""
+    g0, g1, heads, n_rows, n_keys = p.logits
+    out = heads_first(p.q.new_empty(g0, g1, n_rows, heads, p.v.shape[-1]))
+    lse = p.q.new_empty(g0, g1, heads, n_rows, dtype=torch.float32)
+    p.start("forward", [0], g0 * g1 * heads, out, out.stride(), lse, (g1, heads, n_rows, n_keys))
+    return out, lse
+
+
 class _Fused(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, *inputs: Any) -> tuple[Tensor, Tensor]:
         p = _Inputs(*inputs)
-        g0, g1, heads, n_rows, n_keys = p.logits
-        out = heads_first(p.q.new_empty(g0, g1, n_rows, heads, p.v.shape[-1]))
-        lse = p.q.new_empty(g0, g1, heads, n_rows, dtype=torch.float32)
-        p.start("forward", [0], g0 * g1 * heads, out, out.stride(), lse, (g1, heads, n_rows, n_keys))
+        out, lse = once(_output, p)
+        assert out is not None and lse is not None
         ctx.save_for_backward(*inputs[:-1], out, lse)
         ctx.scale = p.scale
         ctx.set_materialize_grads(False)
