@@ -18,15 +18,15 @@ from torch.utils.checkpoint import checkpoint
 from evoattn.ops.kept import Results, keeping, taking
 from evoattn.ops.tiles import spans
 
-SLICE = 2**25  # bytes of temporaries of one slice of an update in place: 32 MiB
-RECOMPUTED_SLICE = 2**25  # the same of a slice that is recomputed; its backward pass takes about three times as much
+SLICE = 2**25  # bytes of temporaries of one slice of an update: 32 MiB. Its backward pass takes about three times as much.
 
 
 @runtime_checkable
 class SlicedBlock(Protocol):
     """A block that can also be run slice by slice: what :func:`update_` needs.
 
-    A block that updates x without reading it, as the outer product mean does, says ``reads_x = False``, and is called without it.
+    A block that updates x without reading it, as the outer product mean does, says ``reads_x = False``, and is called without it. One that
+    reads the whole of something for each slice says from which length on that is quick: ``quick_from``.
     """
 
     slices: int
@@ -67,7 +67,9 @@ def update(x: Tensor, block: Callable[..., Tensor], *inputs: Any, drop: Callable
     return x + (delta if drop is None else drop(delta))
 
 
-def update_(x: Tensor, block: SlicedBlock, *inputs: Any, drop: Callable[[Tensor], Tensor] | None = None, memory: int = SLICE) -> Tensor:
+def update_(
+    x: Tensor, block: SlicedBlock, *inputs: Any, drop: Callable[[Tensor], Tensor] | None = None, memory: int | None = None
+) -> Tensor:
     """:func:`update` in place, slice by slice, with temporaries of about `memory` bytes; returns x. No slice sees a half-updated x.
 
     For inference: dropout is left out.
@@ -79,7 +81,7 @@ def update_(x: Tensor, block: SlicedBlock, *inputs: Any, drop: Callable[[Tensor]
     return x
 
 
-def recomputed(x: Tensor, block: Callable[..., Tensor], *inputs: Any, drop: Drop | None = None, memory: int = RECOMPUTED_SLICE) -> Tensor:
+def recomputed(x: Tensor, block: Callable[..., Tensor], *inputs: Any, drop: Drop | None = None, memory: int | None = None) -> Tensor:
     """:func:`update` for training in little memory: what is inside it is computed again in the backward pass, slice by slice.
 
     Kept are x, `inputs`, and the results of attentions (:mod:`evoattn.ops.kept`). Nothing random may be inside; dropout is drawn once.
@@ -95,8 +97,17 @@ def recomputed(x: Tensor, block: Callable[..., Tensor], *inputs: Any, drop: Drop
     return _Recomputed.apply(work, factor, x, *inputs, *(p.view_as(p) for p in parameters))
 
 
-def slices_of(x: Tensor, block: SlicedBlock, memory: int) -> list[slice]:
-    """Consecutive slices of x that take about `memory` bytes each; an empty one of an empty x, whose parameters get gradients of 0."""
+def quick_slice(x: Tensor, block: SlicedBlock) -> int:
+    """Bytes of temporaries of a slice, where memory is not short."""
+    return max(SLICE, getattr(block, "quick_from", 1) * block.slice_bytes(x))
+
+
+def slices_of(x: Tensor, block: SlicedBlock, memory: int | None) -> list[slice]:
+    """Consecutive slices of x that take about `memory` bytes each, by default as many as are quick.
+
+    An empty x has an empty one, so that its parameters get gradients of 0.
+    """
+    memory = quick_slice(x, block) if memory is None else memory
     return list(spans(x.shape[block.slices], max(1, memory // max(1, block.slice_bytes(x))))) or [slice(0, 0)]
 
 

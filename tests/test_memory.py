@@ -89,7 +89,7 @@ def features(n_seq: int, n_res: int, n_extra: int) -> dict[str, Tensor]:
 def test_a_pass_takes_what_was_estimated(monkeypatch: pytest.MonkeyPatch, n_seq: int, n_extra: int, recycles: int) -> None:
     """Slices are made small, as they are beside the representations of a long protein."""
     monkeypatch.setattr(stack_blocks, "update_", lambda x, block, *inputs, drop=None: update_(x, block, *inputs, memory=2**16))
-    monkeypatch.setattr(costs, "SLICE", 2**16)
+    monkeypatch.setattr(costs, "quick_slice", lambda x, block: 2**16)
     for module in ("evoattn.blocks.cost", "evoattn.blocks.slices", "evoattn.model", "evoattn.memory.estimation"):
         monkeypatch.setattr(f"{module}.AT_ONCE", 2**12)
     trunk, given = EvoformerTrunk(TRUNK).eval(), features(n_seq, 96, n_extra)

@@ -15,7 +15,7 @@ from evoattn.blocks.outer_product import OuterProductMean
 from evoattn.blocks.pair import TriangleAttention, TriangleMultiplication
 from evoattn.blocks.pair_input import PairInputBlock
 from evoattn.blocks.slices import AT_ONCE
-from evoattn.updates import SLICE, SlicedBlock
+from evoattn.updates import SlicedBlock, quick_slice
 
 OVERHEAD = 9 * 2**24
 """Bytes that kernels take inside, and the allocator does not give back at once, whatever the sizes: 144 MiB (benchmarks/memory.py)."""
@@ -31,6 +31,7 @@ class UpdateCost:
         context: what all slices share, from before the first to the end of the last.
         making: temporaries while that is made.
         per_position: temporaries of a slice, for each of the `length` positions along the sliced axis.
+        quick: what a slice may take where memory is not short.
     """
 
     name: str
@@ -39,6 +40,7 @@ class UpdateCost:
     making: int
     per_position: int
     length: int
+    quick: int = 0
 
     def slice_length(self, budget: int | None = None) -> int:
         """Positions per slice: as many as are fast, and fewer where `budget` bytes leave no room for these; at least one."""
@@ -46,7 +48,7 @@ class UpdateCost:
 
     def slice_memory(self, budget: int | None = None) -> int:
         """What a slice may take under `budget`."""
-        return SLICE if budget is None else min(SLICE, budget - OVERHEAD - sum(self.representations) - self.context)
+        return self.quick if budget is None else min(self.quick, budget - OVERHEAD - sum(self.representations) - self.context)
 
     def peak(self, budget: int | None = None) -> int:
         """Under `budget`, if it is at least the floor; without one, in slices that are fast."""
@@ -65,7 +67,8 @@ class UpdateCost:
 def update_cost(name: str, block: SlicedBlock, representations: tuple[int, int], itemsize: int, x: Tensor, *inputs: Any) -> UpdateCost:
     """What `block` takes to update `x` from `inputs`, which may be without data (on the device "meta"); products are `itemsize` bytes."""
     context, making = shared_bytes(block, itemsize, x, *inputs)
-    return UpdateCost(name, representations, context, making, block.slice_bytes(x), x.shape[block.slices])
+    per_position, length = block.slice_bytes(x), x.shape[block.slices]
+    return UpdateCost(name, representations, context, making, per_position, length, quick_slice(x, block))
 
 
 @singledispatch
@@ -86,8 +89,9 @@ def _(block: TriangleMultiplication, itemsize: int, z: Tensor, *masks: Tensor | 
 
 @shared_bytes.register
 def _(block: TriangleAttention, itemsize: int, z: Tensor, *masks: Tensor | None) -> tuple[int, int]:
-    """The bias of every pair, and the normed pair features where they are keys or values."""
-    return _of_pair(z, itemsize, block.attn.heads, takes_pair=block.attn.takes_pair)
+    """The bias of every pair, first as it is projected and then as it is used, and the normed pair features if they are keys or values."""
+    context, making = _of_pair(z, itemsize, block.attn.heads, takes_pair=block.attn.takes_pair)
+    return context, making + _positions(z) * block.attn.heads * itemsize
 
 
 @shared_bytes.register

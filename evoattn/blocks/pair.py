@@ -40,6 +40,7 @@ class TriangleMultiplication(nn.Module):
         scale: Literal["sum", "mean"] = "sum",
     ) -> None:  # fmt: skip
         super().__init__()
+        self.quick_from = 32  # each slice multiplies its own operand with the other one whole, which has to be read again
         if direction not in ("outgoing", "incoming"):
             raise ConfigError(f"TriangleMultiplication: direction is {direction!r}; allowed are 'outgoing' and 'incoming'.")
         if scale not in ("sum", "mean"):
@@ -144,22 +145,23 @@ class TriangleAttention(nn.Module):
         self, z: Float[Tensor, "*batch n n c_z"], pair_mask: Bool[Tensor, "*batch n n"] | None = None
     ) -> Float[Tensor, "*batch n n c_z"]:
         x = self.norm(_entry(self, z, pair_mask))
-        return self._attend(x, None if self.pair_bias is None else self.pair_bias(x), x, self._keys(pair_mask))
+        return self._attend(x, None if self.pair_bias is None else self._third(self.pair_bias(x)), x, self._keys(pair_mask))
 
     def prepare(self, z: Tensor, pair_mask: Tensor | None) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
-        """The bias of every pair, the normed pair features if they are keys or values, and the mask."""
+        """The bias as the attention takes it, the normed pair features if they are keys or values, and the mask."""
         z = _entry(self, z, pair_mask)
+        bias = self.pair_bias
         if self.attn.takes_pair:
             x = self.norm(z)
-            return None if self.pair_bias is None else self.pair_bias(x), x, pair_mask
-        bias = self.pair_bias
-        return None if bias is None else by_rows(lambda rows, _: bias(self.norm(rows)), z), None, pair_mask
+            return None if bias is None else self._third(bias(x)), x, pair_mask
+        # heads first and contiguous, since each slice would copy it so
+        return None if bias is None else self._third(by_rows(lambda rows, _: bias(self.norm(rows)), z)).contiguous(), None, pair_mask
 
     def delta(self, z: Tensor, part: slice, context: tuple[Tensor | None, Tensor | None, Tensor | None]) -> Tensor:
         bias, pair, pair_mask = context
         mask, keys = (None if x is None else take_part(x, part, self.slices + 1) for x in (pair_mask, self._keys(pair_mask)))
         if self.third == "jk" and self.node == "ending" and bias is not None:
-            bias = take_part(bias, part, -3)
+            bias = take_part(bias, part, -4)
         return self._attend(self.norm(hide_nonfinite(z, mask)), bias, pair, keys)
 
     def slice_bytes(self, z: Tensor) -> int:
@@ -170,18 +172,20 @@ class TriangleAttention(nn.Module):
         return pair_mask.mT if pair_mask is not None and self.mask_transposed else pair_mask
 
     def _attend(self, x: Tensor, bias: Tensor | None, pair: Tensor | None, mask: Tensor | None) -> Tensor:
-        """`x` and `mask` may be slices; bias [*batch, n, n, h] and pair are of the whole (but bias jk of the ending node, of the slice)."""
+        """`x` and `mask` may be slices; bias and pair are of the whole (but bias jk of the ending node, of the slice)."""
         starting = self.node == "starting"
         third = " ".join(self.third)
-        row_queries_keys = "1 h j k" if starting else THIRD_EDGES[self.third]
-        biases = [] if bias is None else [rearrange(bias, f"... {third} h -> ... {row_queries_keys}")]
         keys = None if mask is None else rearrange(mask, "... i k -> ... i 1 1 k" if starting else "... k j -> ... j 1 1 k")
         pair = (
             rearrange(pair, f"... {third} c -> ... 1 {'j k' if starting else 'i k'} c")
             if pair is not None and self.attn.takes_pair
             else None
         )
-        return self.attn(x, biases=biases, mask=keys, pair=pair)
+        return self.attn(x, biases=[] if bias is None else [bias], mask=keys, pair=pair)
+
+    def _third(self, bias: Float[Tensor, "*batch n n h"]) -> Float[Tensor, "*batch #n h #n n"]:
+        """The bias of the third edge, for the queries and keys of every row, or column, that is attended along."""
+        return rearrange(bias, f"... {' '.join(self.third)} h -> ... {'1 h j k' if self.node == 'starting' else THIRD_EDGES[self.third]}")
 
 
 class PairTransition(Transition):
