@@ -67,6 +67,7 @@ CASES = {
     "training, 3 blocks": Case(32, 128, blocks=3, training=True),
     "training, bf16 products": Case(64, 224, training=True, execution=LOW),
     "training, blocks recomputed": Case(64, 192, blocks=8, training=True, execution=Execution(checkpoint=True)),
+    "training, updates recomputed": Case(96, 256, blocks=4, training=True, execution=Execution(checkpoint="updates")),
     "training, trunk": Case(48, 128, n_extra=192, training=True),
 }
 
