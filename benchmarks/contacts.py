@@ -53,12 +53,12 @@ def measured(alignment: Path, structure: Path, method: str, seed: int, shuffle: 
     msa = read_msa(alignment)
     target = read_structure(structure, msa.query, chain="A")
     msa = permuted(msa, seed) if shuffle else msa
-    start = time.perf_counter()
+    start, used = time.perf_counter(), time.process_time()
     weights = row_weights(msa, columns="all")
     scores = mean_field_dca(msa, weights) if method == "dca" else fit_attention(msa, weights, FitConfig(seed=seed)).model.scores()
-    seconds = time.perf_counter() - start
+    seconds, used = time.perf_counter() - start, time.process_time() - used
     precision = contact_precision(scores.numpy(), target.distances, ranges=["all"], top=TOPS)
-    return {"L": msa.n_res, "seconds": seconds, "peak_mib": high_water_mib()} | {one.top: one.value for one in precision}
+    return {"residues": msa.n_res, "seconds": seconds, "processor_seconds": used, "peak_mib": high_water_mib()} | {one.top: one.value for one in precision}
 
 
 def alone(*arguments: object) -> dict[str, Any]:
@@ -69,9 +69,9 @@ def alone(*arguments: object) -> dict[str, Any]:
 
 def median_row(family: str, method: str, seeds: int, threads: int, shuffle: bool = False) -> dict[str, Any]:
     runs = [alone(*FAMILIES[family], method, seed, shuffle, threads) for seed in range(seeds)]
-    row = {"family": family, "method": method, "permuted": shuffle, "seeds": seeds, "L": runs[0]["L"]}
+    row = {"family": family, "method": method, "permuted": shuffle, "seeds": seeds, "residues": runs[0]["residues"]}
     row |= {f"top {top}": statistics.median(run[top] for run in runs) for top in TOPS}
-    return row | {f"most {what}": max(run[what] for run in runs) for what in ("seconds", "peak_mib")}
+    return row | {f"most {what}": max(run[what] for run in runs) for what in ("seconds", "processor_seconds", "peak_mib")}
 
 
 def failures(rows: list[dict[str, Any]]) -> list[str]:
