@@ -58,7 +58,8 @@ def measured(alignment: Path, structure: Path, method: str, seed: int, shuffle: 
     scores = mean_field_dca(msa, weights) if method == "dca" else fit_attention(msa, weights, FitConfig(seed=seed)).model.scores()
     seconds, used = time.perf_counter() - start, time.process_time() - used
     precision = contact_precision(scores.numpy(), target.distances, ranges=["all"], top=TOPS)
-    return {"residues": msa.n_res, "seconds": seconds, "processor_seconds": used, "peak_mib": high_water_mib()} | {one.top: one.value for one in precision}
+    row = {"residues": msa.n_res, "seconds": seconds, "processor_seconds": used, "peak_mib": high_water_mib()}
+    return row | {one.top: one.value for one in precision}
 
 
 def alone(*arguments: object) -> dict[str, Any]:
