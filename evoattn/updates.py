@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from evoattn.ops.kept import Results, keeping, taking
+from evoattn.ops.layers import lowered
 from evoattn.ops.tiles import spans
 
 SLICE = 2**25  # bytes of temporaries of one slice of an update: 32 MiB. Its backward pass takes about three times as much.
@@ -38,8 +39,8 @@ class SlicedBlock(Protocol):
     def delta(self, x: Tensor, part: slice, context: Any) -> Tensor:
         """The update of `x`, which is the slice `part` of the whole."""
 
-    def slice_bytes(self, x: Tensor) -> int:
-        """Temporary memory that :meth:`delta` takes per unit of the sliced axis."""
+    def slice_bytes(self, x: Tensor, itemsize: int) -> int:
+        """Temporary memory that :meth:`delta` takes per unit of the sliced axis, if a number in a matrix product takes `itemsize` bytes."""
 
 
 @runtime_checkable
@@ -97,9 +98,14 @@ def recomputed(x: Tensor, block: Callable[..., Tensor], *inputs: Any, drop: Drop
     return _Recomputed.apply(work, factor, x, *inputs, *(p.view_as(p) for p in parameters))
 
 
-def quick_slice(x: Tensor, block: SlicedBlock) -> int:
+def sum_bytes(x: Tensor, itemsize: int) -> int:
+    """Bytes of a number in a product that sums over the length, which float16 would overflow in; see :mod:`evoattn.ops.pairwise`."""
+    return torch.float32.itemsize if x.dtype == torch.float16 else itemsize
+
+
+def quick_slice(x: Tensor, block: SlicedBlock, itemsize: int) -> int:
     """Bytes of temporaries of a slice, where memory is not short."""
-    return max(SLICE, getattr(block, "quick_from", 1) * block.slice_bytes(x))
+    return max(SLICE, getattr(block, "quick_from", 1) * block.slice_bytes(x, itemsize))
 
 
 def slices_of(x: Tensor, block: SlicedBlock, memory: int | None) -> list[slice]:
@@ -107,8 +113,9 @@ def slices_of(x: Tensor, block: SlicedBlock, memory: int | None) -> list[slice]:
 
     An empty x has an empty one, so that its parameters get gradients of 0.
     """
-    memory = quick_slice(x, block) if memory is None else memory
-    return list(spans(x.shape[block.slices], max(1, memory // max(1, block.slice_bytes(x))))) or [slice(0, 0)]
+    itemsize = lowered(x[..., :0]).element_size()
+    memory = quick_slice(x, block, itemsize) if memory is None else memory
+    return list(spans(x.shape[block.slices], max(1, memory // max(1, block.slice_bytes(x, itemsize))))) or [slice(0, 0)]
 
 
 def taken(x: Tensor, part: slice, axis: int) -> Tensor:

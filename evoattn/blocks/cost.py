@@ -67,8 +67,8 @@ class UpdateCost:
 def update_cost(name: str, block: SlicedBlock, representations: tuple[int, int], itemsize: int, x: Tensor, *inputs: Any) -> UpdateCost:
     """What `block` takes to update `x` from `inputs`, which may be without data (on the device "meta"); products are `itemsize` bytes."""
     context, making = shared_bytes(block, itemsize, x, *inputs)
-    per_position, length = block.slice_bytes(x), x.shape[block.slices]
-    return UpdateCost(name, representations, context, making, per_position, length, quick_slice(x, block))
+    per_position, length = block.slice_bytes(x, itemsize), x.shape[block.slices]
+    return UpdateCost(name, representations, context, making, per_position, length, quick_slice(x, block, itemsize))
 
 
 @singledispatch

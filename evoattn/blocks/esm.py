@@ -80,8 +80,8 @@ class SequenceToPair(nn.Module):
         q, k = context
         return self._pairs(q, take_part(k, part, -2))
 
-    def slice_bytes(self, z: Tensor) -> int:
-        return positions_per_slice(z, self.slices) * (4 * self.c_hidden + z.shape[-1]) * z.element_size()
+    def slice_bytes(self, z: Tensor, itemsize: int) -> int:
+        return positions_per_slice(z, self.slices) * (4 * self.c_hidden + z.shape[-1]) * itemsize
 
     def _projected(self, s: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
         q, k = self.proj(self.norm(hide_nonfinite(s, mask))).chunk(2, dim=-1)

@@ -64,8 +64,8 @@ class MSARowAttention(PairInputBlock):
         biases, pair, msa_mask = context
         return self._attend(m, biases, pair, None if msa_mask is None else take_part(msa_mask, part, -2))
 
-    def slice_bytes(self, m: Tensor) -> int:
-        return positions_per_slice(m, self.slices) * self.attn.bytes_per_position(m.element_size())
+    def slice_bytes(self, m: Tensor, itemsize: int) -> int:
+        return positions_per_slice(m, self.slices) * self.attn.bytes_per_position(itemsize)
 
     def _attend(self, m: Tensor, biases: list[Tensor], pair: Tensor | None, msa_mask: Tensor | None) -> Tensor:
         """`m` and its mask may be some of the rows."""
@@ -99,8 +99,8 @@ class ColumnBlock(nn.Module, ABC):
         mask = None if msa_mask is None else take_part(msa_mask, part, -1)
         return self._attend(self.norm(hide_nonfinite(m, mask)), mask)
 
-    def slice_bytes(self, m: Tensor) -> int:
-        return positions_per_slice(m, self.slices) * self.attn.bytes_per_position(m.element_size())
+    def slice_bytes(self, m: Tensor, itemsize: int) -> int:
+        return positions_per_slice(m, self.slices) * self.attn.bytes_per_position(itemsize)
 
     @abstractmethod
     def _attend(self, m: Tensor, msa_mask: Tensor | None) -> Tensor:

@@ -11,7 +11,7 @@ from evoattn.errors import ConfigError
 from evoattn.ops import hide_nonfinite, outer_product_mean
 from evoattn.primitives import LayerNorm, linear
 from evoattn.shapes import check_features, check_mask
-from evoattn.updates import positions_per_slice
+from evoattn.updates import positions_per_slice, sum_bytes
 
 Norm = Literal["sum and bias", "sum"]
 
@@ -68,9 +68,8 @@ class OuterProductMean(nn.Module):
         a, b, count = context
         return self._mean(take_part(a, part, -2), b, take_part(count, part, -2))
 
-    def slice_bytes(self, z: Tensor) -> int:
-        outer, wide = self.out.weight.shape[1], torch.promote_types(z.dtype, torch.float32).itemsize
-        return positions_per_slice(z, self.slices) * (2 * outer + 2 * z.shape[-1]) * wide
+    def slice_bytes(self, z: Tensor, itemsize: int) -> int:
+        return positions_per_slice(z, self.slices) * (2 * self.out.weight.shape[1] + 2 * z.shape[-1]) * sum_bytes(z, itemsize)
 
     def _operands(self, m: Tensor, msa_mask: Tensor | None) -> tuple[Tensor, Tensor]:
         """The two projections of all sequences or some, [*batch, s, n, c], 0 where masked."""

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from typing import Literal
 
-import torch
 from einops import rearrange
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
@@ -16,7 +15,7 @@ from evoattn.ops.layers import Linear, Norm
 from evoattn.ops.triangle_update import TriangleWeights, divisor, gated_operands, gated_product, triangle_update
 from evoattn.primitives import GatedAttention, LayerNorm, Transition, linear
 from evoattn.shapes import Pair, PairMask, check_features, check_mask
-from evoattn.updates import positions_per_slice
+from evoattn.updates import positions_per_slice, sum_bytes
 
 THIRD_EDGES = {"ki": "1 h i k", "ik": "1 h i k", "jk": "j h 1 k"}
 """Third edge around the ending node, for query edge ij and key edge kj -> the bias as the attention of column j takes it."""
@@ -90,9 +89,9 @@ class TriangleMultiplication(nn.Module):
         a, b = (whole, own) if incoming else (own, whole)
         return gated_product(x, a, b, self.weights, incoming, divide_by)
 
-    def slice_bytes(self, z: Tensor) -> int:
-        hidden, wide = self.norm_out.normalized_shape[0], torch.promote_types(z.dtype, torch.float32).itemsize
-        return positions_per_slice(z, self.slices) * (3 * z.shape[-1] * z.element_size() + hidden * (2 * z.element_size() + 3 * wide))
+    def slice_bytes(self, z: Tensor, itemsize: int) -> int:
+        hidden = self.norm_out.normalized_shape[0]
+        return positions_per_slice(z, self.slices) * (3 * z.shape[-1] * itemsize + hidden * (2 * itemsize + 3 * sum_bytes(z, itemsize)))
 
     def _half(self, which: int) -> slice:
         """The channels of a (0) or of b (1) in `proj` and `gate`."""
@@ -164,8 +163,8 @@ class TriangleAttention(nn.Module):
             bias = take_part(bias, part, -4)
         return self._attend(self.norm(hide_nonfinite(z, mask)), bias, pair, keys)
 
-    def slice_bytes(self, z: Tensor) -> int:
-        return positions_per_slice(z, self.slices) * self.attn.bytes_per_position(z.element_size())
+    def slice_bytes(self, z: Tensor, itemsize: int) -> int:
+        return positions_per_slice(z, self.slices) * self.attn.bytes_per_position(itemsize)
 
     def _keys(self, pair_mask: Tensor | None) -> Tensor | None:
         """The mask as it hides keys."""

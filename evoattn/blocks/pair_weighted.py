@@ -73,5 +73,5 @@ class PairWeightedAveraging(PairInputBlock):
         x = self.norm(hide_nonfinite(m, None if msa_mask is None else take_part(msa_mask, part, -2)))
         return self.attn(x, biases=biases, mask=keys)
 
-    def slice_bytes(self, m: Tensor) -> int:
-        return positions_per_slice(m, self.slices) * self.attn.bytes_per_position(m.element_size())
+    def slice_bytes(self, m: Tensor, itemsize: int) -> int:
+        return positions_per_slice(m, self.slices) * self.attn.bytes_per_position(itemsize)

@@ -71,9 +71,9 @@ class TemplatePointwiseAttention(nn.Module):
         out = self.attn(rearrange(z, "... i j c -> ... i j 1 c"), known, mask=rearrange(present, "... t -> ... 1 1 1 1 t"))
         return rearrange(out, "... i j 1 c -> ... i j c").masked_fill(~present.any(-1)[..., None, None, None], 0.0)
 
-    def slice_bytes(self, z: Tensor) -> int:
+    def slice_bytes(self, z: Tensor, itemsize: int) -> int:
         keys = 2 * self.c_t + 2 * self.attn.heads * self.attn.d_head  # of a template; four are usual
-        return positions_per_slice(z, self.slices) * (self.attn.bytes_per_position(z.element_size()) + 4 * keys * z.element_size())
+        return positions_per_slice(z, self.slices) * (self.attn.bytes_per_position(itemsize) + 4 * keys * itemsize)
 
 
 def distance_bins(

@@ -65,6 +65,6 @@ class Transition(nn.Module):
     def delta(self, x: Tensor, part: slice, mask: Tensor | None) -> Tensor:
         return Transition.forward(self, x, None if mask is None else mask[..., part, :])
 
-    def slice_bytes(self, x: Tensor) -> int:
+    def slice_bytes(self, x: Tensor, itemsize: int) -> int:
         branches = 2 if self.gate is None else 3
-        return positions_per_slice(x, -3) * (2 * x.shape[-1] + branches * self.up.weight.shape[0]) * x.element_size()
+        return positions_per_slice(x, -3) * (2 * x.shape[-1] + branches * self.up.weight.shape[0]) * itemsize

@@ -134,7 +134,7 @@ def test_backends_agree(name: str, backend: str) -> None:
 @pytest.mark.parametrize(("length", "masked"), [(1, True), (4, False)])
 def test_in_place_equals_forward(name: str, length: int, masked: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     def update(x: Tensor, block: SlicedBlock, *more: Any, drop: Any = None) -> Tensor:
-        return update_(x, block, *more, memory=length * block.slice_bytes(x))
+        return update_(x, block, *more, memory=length * block.slice_bytes(x, x.element_size()))
 
     stack, inputs = KINDS[name].build(), KINDS[name].inputs(2)
     given = inputs if masked else [*inputs[:2], None, None]

@@ -52,7 +52,7 @@ def cut(monkeypatch: pytest.MonkeyPatch, length: int) -> None:
     """Make every slice `length` long."""
 
     def update(x: Tensor, block: SlicedBlock, *more: Any, drop: Any = None) -> Tensor:
-        return update_(x, block, *more, memory=length * block.slice_bytes(x))
+        return update_(x, block, *more, memory=length * block.slice_bytes(x, x.element_size()))
 
     monkeypatch.setattr(stack_blocks, "update_", update)
 
@@ -178,7 +178,7 @@ def test_a_budget_shortens_slices_and_changes_nothing(monkeypatch: pytest.Monkey
     asked: list[int] = []
 
     def update(x: Tensor, block: SlicedBlock, *more: Any, memory: int) -> Tensor:
-        asked.append(max(1, memory // block.slice_bytes(x)))
+        asked.append(max(1, memory // block.slice_bytes(x, x.element_size())))
         return update_(x, block, *more, memory=memory)
 
     monkeypatch.setattr(stack_blocks, "update_", update)
