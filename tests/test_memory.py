@@ -130,7 +130,7 @@ def test_a_plan_by_hand() -> None:
     m, z = 128 * 1024 * 256 * 4, 1024 * 1024 * 128 * 4
     assert found.fits and found.estimate.at == "Evoformer, tri_mul_out" and found.execution == Execution(memory_budget=2**31)
     row = 1024 * 128 * 8 * 4  # of a slice: three times the channels of z, five times those of the product, in float32
-    assert found.estimate.working == m + 2 * z + costs.OVERHEAD + 32 * row and found.floor < found.estimate.working - 30 * row
+    assert found.estimate.working == m + 2 * z + costs.OVERHEAD + 32 * row and m + 2 * z < found.floor < found.estimate.working - 20 * row
     assert found.estimate.working <= 1.35 * (m + 2 * z)
     found.require("1,024 residues")
 
