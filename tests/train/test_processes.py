@@ -89,10 +89,10 @@ def test_a_checkpoint_of_two_goes_on_with_another_number(processes: int, alone: 
 
 
 def test_a_process_that_dies_ends_the_job_with_its_error(tmp_path: Path) -> None:
-    start = time.monotonic()
+    """Within half a minute; the other process, which waits for it, is not left behind."""
     done = work("die", tmp_path, 2)
     assert done.returncode != 0 and "the disk of rank 0 is on fire" in done.stderr
-    assert time.monotonic() - start < 60  # of which most is starting
+    assert time.time() - (tmp_path / "failed").stat().st_mtime < 30
 
 
 def test_killed_in_the_middle_of_writing_it_goes_on_to_the_same_end(alone: Path, tmp_path: Path) -> None:

@@ -37,6 +37,7 @@ def die(folder: Path) -> None:
 
     def fail(step: Step) -> None:
         if step.step == 3:
+            (folder / "failed").touch()
             raise RuntimeError("the disk of rank 0 is on fire")
 
     train(config(folder), families(), on_step=fail)
