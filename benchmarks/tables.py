@@ -29,8 +29,7 @@ def duels(rows: Rows) -> str:
 def sizes(rows: Rows) -> str:
     head = "| residues x sequences x products | TFLOP | seconds | of the GEMM limit | (m + z + peak) / (m + 2z) | process, GiB |\n"
     lines = [
-        f"| {row['case']}{_shaky(row)} | {row['tflop']:.2f} | {row['seconds']:.1f} | {row['of_limit']:.0%} | {row['of_m_and_2z']:.2f} | "
-        f"{row['total_gib']:.2f} |\n"
+        f"| {row['case']}{_shaky(row)} | {row['tflop']:.2f} | {_timed(row)} | {row['of_m_and_2z']:.2f} | {row['total_gib']:.2f} |\n"
         for row in rows
         if "tflop" in row
     ]
@@ -50,6 +49,10 @@ def estimates(rows: Rows) -> str:
 TABLES: dict[str, Callable[[Rows], str]] = {
     "evoformer": duels, "pairformer": duels, "scaling": sizes, "scaling_long": sizes, "memory": estimates,
 }  # fmt: skip
+
+
+def _timed(row: dict[str, Any]) -> str:
+    return f"{row['seconds']:.1f} | {row['of_limit']:.0%}" if "seconds" in row else "not timed | "
 
 
 def _shaky(row: dict[str, Any]) -> str:
