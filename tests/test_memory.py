@@ -159,12 +159,14 @@ def test_what_does_not_fit_is_told_with_what_would() -> None:
 
 
 def test_training_recomputes_where_memory_is_short() -> None:
-    config = replace(SMALL, n_blocks=4)
-    plain, budget = (estimate(config, 8, 24, mode="training", execution=Execution(checkpoint=c)).working for c in (False, True))
-    assert plan(config, 8, 24, mode="training", budget=plain).execution == Execution()
-    short = plan(config, 8, 24, mode="training", budget=budget)
-    assert short.fits and short.execution == Execution(checkpoint="blocks") and short.updates == ()
-    assert not plan(config, 8, 24, mode="training", budget="1MiB").fits
+    """What costs no time first."""
+    config, settings = replace(SMALL, n_blocks=24), {"n_seq": 64, "n_res": 128, "mode": "training"}
+    needs = {c: estimate(config, execution=Execution(checkpoint=c), **settings).working for c in (False, "updates", "blocks")}
+    assert needs[False] > needs["updates"] > needs["blocks"]
+    for checkpoint, budget in needs.items():
+        short = plan(config, budget=budget, **settings)
+        assert short.fits and short.execution == Execution(checkpoint=checkpoint) and short.updates == ()
+    assert not plan(config, budget="1MiB", **settings).fits
 
 
 def test_the_default_budget_is_what_is_free(monkeypatch: pytest.MonkeyPatch) -> None:

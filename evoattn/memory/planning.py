@@ -13,7 +13,7 @@ from evoattn.memory.estimation import Config, Estimate, Mode, Sizes, estimate, m
 from evoattn.memory.free import free_memory
 from evoattn.units import parse_bytes, show_bytes
 
-CHECKPOINTS: Final[tuple[Literal["blocks", "both"], ...]] = ("blocks", "both")
+CHECKPOINTS: Final[tuple[Literal["updates", "blocks", "both"], ...]] = ("updates", "blocks", "both")
 """What is recomputed in training where memory is short: the less, the faster."""
 
 
