@@ -127,10 +127,13 @@ class Block(Executable):
     """The same for what is small, and never updated in place."""
 
     @contextmanager
-    def updating(self, way: Update) -> Iterator[None]:
-        """Make updates `way` meanwhile."""
-        self.update = way
+    def updating(self, way: Update, *, whole: bool = False) -> Iterator[None]:
+        """Make updates `way` meanwhile, with `whole` those of what is small too."""
+        names = ("update", "update_whole") if whole else ("update",)
+        for name in names:
+            setattr(self, name, way)
         try:
             yield
         finally:
-            del self.update
+            for name in names:
+                delattr(self, name)

@@ -3,7 +3,7 @@
 What a stack is written in. The three ways give the same numbers; they differ in the memory they take.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -13,6 +13,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_flatten, tree_unflatten
 from torch.utils.checkpoint import checkpoint
 
 from evoattn.ops.kept import Results, keeping, taking
@@ -77,7 +78,7 @@ def update_(
     """
     context = block.prepare(x, *inputs)
     for part in slices_of(x, block, memory):
-        piece = taken(x, part, block.slices)
+        piece = take_part(x, part, block.slices)
         piece += delta_of(block, piece, part, x, context)
     return x
 
@@ -118,9 +119,9 @@ def slices_of(x: Tensor, block: SlicedBlock, memory: int | None) -> list[slice]:
     return list(spans(x.shape[block.slices], max(1, memory // max(1, block.slice_bytes(x, itemsize))))) or [slice(0, 0)]
 
 
-def taken(x: Tensor, part: slice, axis: int) -> Tensor:
-    """The slice `part` of `x` along `axis`, a view; all of it where `x` is shared along that axis."""
-    return x if x.shape[axis] == 1 else x.narrow(axis, part.start, part.stop - part.start)
+def take_part(x: Tensor, part: slice, axis: int) -> Tensor:
+    """The slice `part` of `x` along `axis`, a view."""
+    return x.narrow(axis, part.start, part.stop - part.start)
 
 
 def delta_of(block: Any, piece: Tensor, part: slice, whole: Tensor, context: Any) -> Tensor:
@@ -163,7 +164,8 @@ class _Work:
         return delta_of(self.block, piece, part, whole, context)
 
     def take(self, x: Tensor, part: slice) -> Tensor:
-        return taken(x, part, self.block.slices)
+        """The slice of `x`; all of a factor that is shared along that axis."""
+        return x if x.shape[self.block.slices] == 1 else take_part(x, part, self.block.slices)
 
 
 class _Recomputed(torch.autograd.Function):
@@ -202,32 +204,32 @@ class _Recomputed(torch.autograd.Function):
                 "the block again; make the optimiser's step after the backward pass."
             )
         x, factor, *saved = ctx.saved_tensors
-        flat = iter(saved[work.n_inputs :])
-        results: list[Results] = [tuple(islice(flat, length)) for length in ctx.lengths]
+        kept = iter(saved[work.n_inputs :])
+        results: list[Results] = [tuple(islice(kept, length)) for length in ctx.lengths]
         _, _, x_wanted, *wanted = ctx.needs_input_grad
         inputs = [_leaf(y, want) for y, want in zip(saved[: work.n_inputs], wanted, strict=False)]
         whole, parameters = _leaf(x, x_wanted), work.parameters
         grad_x = grad  # where x itself is not read
         with torch.enable_grad(), ctx.products(), taking(results):
             prepared = work.block.prepare(whole, *inputs)
-            shared = [y for y in tensors_in(prepared) if y.requires_grad]
-            leaves = {id(y): _leaf(y, True) for y in shared}
-            context = with_tensors(prepared, leaves)
-            sums = [_Sum() for _ in (*shared, *parameters)]
+            flat, structure = tree_flatten(prepared)
+            leaves = [_leaf(y, isinstance(y, Tensor) and y.requires_grad) for y in flat]
+            context = tree_unflatten(leaves, structure)
+            sums = [_Sum() for _ in (*leaves, *parameters)]
             for part in work.parts:
                 piece = _leaf(work.take(x, part), x_wanted)
                 delta = work.delta(piece, part, x, context)
                 grad_out = work.take(grad, part)
                 grad_delta = grad_out if factor is None else grad_out * work.take(factor, part)
-                grad_piece, *found = _gradients([delta], [piece, *leaves.values(), *parameters], [grad_delta])
+                grad_piece, *found = _gradients([delta], [piece, *leaves, *parameters], [grad_delta])
                 if grad_piece is not None:
                     grad_x = torch.empty_like(x) if grad_x is grad else grad_x
                     torch.add(grad_out, grad_piece, out=work.take(grad_x, part))
                 for total, more in zip(sums, found, strict=True):
                     total.add(more)
                 del delta, grad_piece, found
-            in_context, of_parameters = sums[: len(shared)], sums[len(shared) :]
-            reached = [(y, total.value) for y, total in zip(shared, in_context, strict=True) if total.value is not None]
+            in_context, of_parameters = sums[: len(leaves)], sums[len(leaves) :]
+            reached = [(y, total.value) for y, total in zip(flat, in_context, strict=True) if total.value is not None]
             of_context = _gradients([y for y, _ in reached], [whole, *inputs, *parameters], [value for _, value in reached])
         more_x, of_inputs, rest = of_context[0], of_context[1 : 1 + work.n_inputs], of_context[1 + work.n_inputs :]
         if more_x is not None:
@@ -269,22 +271,6 @@ def _gradients(outputs: Sequence[Tensor], inputs: Sequence[Any], grads: Sequence
         for place, x in zip(places, found, strict=True):
             result[place] = x
     return result
-
-
-def tensors_in(context: Any) -> Iterator[Tensor]:
-    """The tensors in nested tuples and lists."""
-    if isinstance(context, Tensor):
-        yield context
-    elif isinstance(context, tuple | list):
-        for part in context:
-            yield from tensors_in(part)
-
-
-def with_tensors(context: Any, others: dict[int, Tensor]) -> Any:
-    """Nested tuples and lists with the tensors whose identities are among `others` exchanged for these."""
-    if isinstance(context, tuple | list):
-        return type(context)(with_tensors(part, others) for part in context)
-    return others.get(id(context), context)
 
 
 def present_products(device: str) -> Callable[[], AbstractContextManager[Any]]:

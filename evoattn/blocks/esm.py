@@ -4,11 +4,10 @@ from einops import rearrange
 from jaxtyping import Bool, Float
 from torch import Tensor, cat, nn
 
-from evoattn.blocks.slices import take_part
 from evoattn.ops import hide_nonfinite
 from evoattn.primitives import LayerNorm, TiedAttention, linear
 from evoattn.shapes import check_features, check_mask
-from evoattn.updates import positions_per_slice
+from evoattn.updates import positions_per_slice, take_part
 
 
 class TiedRowAttention(nn.Module):

@@ -8,12 +8,11 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from evoattn.blocks.pair_input import PairInputBlock
-from evoattn.blocks.slices import take_part
 from evoattn.config import PairAs, PairMode
 from evoattn.ops import hide_nonfinite
 from evoattn.primitives import GatedAttention, GlobalGatedAttention, LayerNorm, MultiHeadAttention, Transition
 from evoattn.shapes import check_features, check_mask
-from evoattn.updates import positions_per_slice
+from evoattn.updates import positions_per_slice, take_part
 
 
 class MSARowAttention(PairInputBlock):

@@ -6,12 +6,12 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from evoattn.blocks.slices import by_rows, take_part
+from evoattn.blocks.slices import by_rows
 from evoattn.errors import ConfigError
 from evoattn.ops import hide_nonfinite, outer_product_mean
 from evoattn.primitives import LayerNorm, linear
 from evoattn.shapes import check_features, check_mask
-from evoattn.updates import positions_per_slice, sum_bytes
+from evoattn.updates import positions_per_slice, sum_bytes, take_part
 
 Norm = Literal["sum and bias", "sum"]
 

@@ -7,7 +7,7 @@ from einops import rearrange
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from evoattn.blocks.slices import by_rows, take_part
+from evoattn.blocks.slices import by_rows
 from evoattn.config import PairAs, PairMode
 from evoattn.errors import ConfigError
 from evoattn.ops import hide_nonfinite
@@ -15,7 +15,7 @@ from evoattn.ops.layers import Linear, Norm
 from evoattn.ops.triangle_update import TriangleWeights, divisor, gated_operands, gated_product, triangle_update
 from evoattn.primitives import GatedAttention, LayerNorm, Transition, linear
 from evoattn.shapes import Pair, PairMask, check_features, check_mask
-from evoattn.updates import positions_per_slice, sum_bytes
+from evoattn.updates import positions_per_slice, sum_bytes, take_part
 
 THIRD_EDGES = {"ki": "1 h i k", "ik": "1 h i k", "jk": "j h 1 k"}
 """Third edge around the ending node, for query edge ij and key edge kj -> the bias as the attention of column j takes it."""

@@ -7,12 +7,13 @@ from einops import rearrange
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from evoattn.blocks.slices import by_rows, take_part
+from evoattn.blocks.slices import by_rows
 from evoattn.config import PairAs
 from evoattn.errors import ShapeError
 from evoattn.ops import hide_nonfinite
 from evoattn.primitives import GatedAttention, GatedAveraging, LayerNorm, linear
 from evoattn.shapes import Pair, PairMask, check_features, check_mask
+from evoattn.updates import take_part
 
 
 class PairInputBlock(nn.Module):

@@ -7,12 +7,11 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from evoattn.blocks.pair_input import PairInputBlock
-from evoattn.blocks.slices import take_part
 from evoattn.errors import ConfigError
 from evoattn.ops import hide_nonfinite
 from evoattn.primitives import GatedAveraging, LayerNorm
 from evoattn.shapes import check_features, check_mask
-from evoattn.updates import positions_per_slice
+from evoattn.updates import positions_per_slice, take_part
 
 Context = tuple[list[Tensor], Tensor | None, Tensor | None]
 

@@ -8,13 +8,9 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from evoattn.ops.tiles import spans
+from evoattn.updates import take_part
 
 AT_ONCE = 2**21  # entries of a slice of an input (8 MiB in float32) that by_rows hands to its function
-
-
-def take_part(x: Tensor, part: slice, axis: int) -> Tensor:
-    """The slice `part` of `x` along `axis`, a view."""
-    return x.narrow(axis, part.start, part.stop - part.start)
 
 
 def by_rows(function: Callable[[Tensor, slice], Tensor], x: Tensor, out_axis: int = -3) -> Tensor:

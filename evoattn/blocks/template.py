@@ -5,12 +5,11 @@ from einops import rearrange
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from evoattn.blocks.slices import take_part
 from evoattn.errors import ShapeError
 from evoattn.ops import hide_nonfinite
 from evoattn.primitives import MultiHeadAttention
 from evoattn.shapes import check_features, check_mask
-from evoattn.updates import positions_per_slice
+from evoattn.updates import positions_per_slice, take_part
 
 
 class TemplatePointwiseAttention(nn.Module):

@@ -97,11 +97,8 @@ class BlockStack(Executable, ABC):
                 costs.append(update_cost(names[part], part, held, itemsize, x, *inputs))
             return x
 
-        block.update = block.update_whole = record
-        try:
+        with block.updating(record, whole=True):
             block.forward(*(torch.empty_like(y, device="meta") for y in (x, z)), None, None)
-        finally:
-            del block.update, block.update_whole
         return costs
 
     def _itemsize(self, z: Tensor) -> int:
