@@ -97,11 +97,18 @@ def machine() -> dict[str, object]:
     }  # fmt: skip
 
 
-def report(benchmark: str, rows: list[dict[str, Any]]) -> None:
-    """Print the rows, and write them to results/<benchmark>.jsonl with the machine beside each."""
+def report(benchmark: str, rows: list[dict[str, Any]], *, part: bool = False) -> None:
+    """Print the rows, and write them to results/<benchmark>.jsonl with the machine beside each.
+
+    Of a `part` of a benchmark: in place of the rows of the same cases there; the others stay, each with its own date and commit.
+    """
     RESULTS.mkdir(exist_ok=True)
-    where = machine()
-    (RESULTS / f"{benchmark}.jsonl").write_text("".join(json.dumps({**row, **where}) + "\n" for row in rows))
+    path, where = RESULTS / f"{benchmark}.jsonl", machine()
+    written = [{**row, **where} for row in rows]
+    if part and path.exists():
+        before = [json.loads(line) for line in path.read_text().splitlines()]
+        written = list({row["case"]: row for row in [*before, *written]}.values())
+    path.write_text("".join(json.dumps(row) + "\n" for row in written))
     for row in rows:
         print("  ".join(f"{key} {value:.3g}" if isinstance(value, float) else f"{key} {value}" for key, value in row.items()))
     if not all(row.get("steady", True) for row in rows):

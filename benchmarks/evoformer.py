@@ -1,8 +1,10 @@
 """One Evoformer block (128 sequences, 256 residues, 256 and 128 channels) beside OpenFold3's and AlphaFold 2's in JAX; peers: peers.py.
 
-python -m benchmarks.evoformer, about a quarter of an hour
+python -m benchmarks.evoformer             about a quarter of an hour
+python -m benchmarks.evoformer training    one part of it, "forward", "training" or "jax"; the results of the others stay as they are
 """
 
+import sys
 from typing import Any
 
 import torch
@@ -65,4 +67,6 @@ def jax() -> list[dict[str, Any]]:
 
 if __name__ == "__main__":
     torch.set_num_threads(2)
-    report("evoformer", with_limit(forward() + training() + jax(), peers.flops("evoformer", N_SEQ, N_RES)))
+    parts = {"forward": forward, "training": training, "jax": jax}
+    rows = [row for name in sys.argv[1:] or parts for row in parts[name]()]
+    report("evoformer", with_limit(rows, peers.flops("evoformer", N_SEQ, N_RES)), part=len(sys.argv) > 1)
