@@ -34,6 +34,10 @@ KEY_BIASES = [
     Case("all_terms", (2, 3), 17, 17, 2, 2, 8, 8, biases=("x1hqk", "xy11k", "1y11k"), mask="xy11k"),
     Case("no_term", (2, 3), 17, 17, 2, 2, 8, 8, scale=0.3),
 ]
+COLUMNS = [
+    Case("columns", (2, 3), 7, 9, 2, 2, 8, 8, mask="xy11k"),
+    Case("columns_of_one_mask", (2, 3), 9, 9, 2, 2, 8, 8, mask="x111k", layout="permuted"),
+]
 FREE = [
     Case("any_terms", (2, 3), 7, 9, 4, 1, 16, 24, biases=("1yhqk", "x1h11", "11q1k".replace("q", "h")), mask="x1hqk"),
     Case("no_batch", (), 5, 7, 2, 2, 16, 16, biases=("hqk",), mask="1qk"),
@@ -85,6 +89,20 @@ def flash_attn_func(q: Tensor, k: Tensor, v: Tensor, softmax_scale: float) -> Te
     return attend(*(x.transpose(1, 2) for x in (q, k, v)), [], softmax_scale).transpose(1, 2)
 
 
+def flash_attn_varlen_func(
+    q: Tensor, k: Tensor, v: Tensor, cu_seqlens_q: Tensor, cu_seqlens_k: Tensor, max_seqlen_q: int, max_seqlen_k: int, softmax_scale: float
+) -> Tensor:
+    """One sequence after the other; [positions, h, d]."""
+    out = []
+    for x, offsets, longest in ((q, cu_seqlens_q, max_seqlen_q), (k, cu_seqlens_k, max_seqlen_k)):
+        lengths = offsets.diff()
+        assert offsets.dtype == torch.int32 and offsets[0] == 0 and offsets[-1] == len(x) and 0 < lengths.min() <= lengths.max() <= longest
+    for (start, end), (first, last) in zip(*(offsets.unfold(0, 2, 1).tolist() for offsets in (cu_seqlens_q, cu_seqlens_k)), strict=True):
+        sequence = (x.transpose(0, 1) for x in (q[start:end], k[first:last], v[first:last]))
+        out.append(attend(*sequence, [], softmax_scale).transpose(0, 1))
+    return torch.cat(out)
+
+
 def compiled_flex(q: Tensor, k: Tensor, v: Tensor, score_mod: Any, scale: float, enable_gqa: bool, return_aux: Any) -> Any:
     assert q.dim() == 4 and return_aux.lse and enable_gqa == (k.shape[1] != q.shape[1])
     scores = (q @ k.mT).float() * scale
@@ -97,7 +115,8 @@ def compiled_flex(q: Tensor, k: Tensor, v: Tensor, score_mod: Any, scale: float,
 def stand_ins(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, deepspeed.MODULES[0], SimpleNamespace(DS4Sci_EvoformerAttention=evoformer_attention))
     monkeypatch.setitem(sys.modules, cuequivariance.MODULES[0], SimpleNamespace(triangle_attention=triangle_attention))
-    monkeypatch.setitem(sys.modules, "flash_attn", SimpleNamespace(flash_attn_func=flash_attn_func))
+    flash = SimpleNamespace(flash_attn_func=flash_attn_func, flash_attn_varlen_func=flash_attn_varlen_func)
+    monkeypatch.setitem(sys.modules, "flash_attn", flash)
     monkeypatch.setattr(flex, "compiled", lambda: compiled_flex)
 
 
@@ -108,7 +127,7 @@ def anywhere(backend: Backend) -> Backend:
 SERVED = [
     *((deepspeed.DEEPSPEED, case) for case in (*ROWS, *KEY_BIASES)),
     *((cuequivariance.CUEQUIVARIANCE, case) for case in ROWS),
-    (flash_attn.FLASH_ATTN, KEY_BIASES[-1]),
+    *((flash_attn.FLASH_ATTN, case) for case in (KEY_BIASES[-1], *COLUMNS)),
     *((flex.FLEX, case) for case in (*ROWS, *KEY_BIASES, *FREE)),
 ]
 
@@ -208,7 +227,9 @@ LIMITS = {
         *NEW_CARDS,
         ({"dtype": torch.float32}, "serves bfloat16 and float16, not torch.float32"),
         (PAIR, "takes no bias"),
-        ({"mask_shape": (2, 3, 1, 1, 128)}, "takes no mask"),
+        ({"mask_shape": (2, 3, 1, 128, 128)}, "takes masks of keys, [..., 1, 1, k], got [2, 3, 1, 128, 128]"),
+        ({"mask_shape": (2, 3, 4, 1, 128)}, "takes masks of keys"),
+        ({"mask_shape": (2, 1, 1, 1, 128), "batch": (2, 2**23)}, "packs at most 2147483647 positions under a mask, got 2147483648"),
         ({"d": 264, "dv": 264}, "8 to 256 in steps of 8, got d 264"),
         ({"d": 12, "dv": 12}, "8 to 256 in steps of 8, got d 12"),
         ({"dv": 16}, "of one width"),
@@ -238,7 +259,8 @@ def test_what_the_limits_leave() -> None:
     assert deepspeed.why_not(keys) == deepspeed.why_not(replace(H100, arch="sm_120")) == []
     assert deepspeed.why_not(replace(H100, dtype=torch.float16, arch="sm_75")) == []
     assert cuequivariance.why_not(replace(H100, **PAIR, k_len=300)) == []
-    assert flash_attn.why_not(replace(H100, kv_heads=1)) == []
+    assert flash_attn.why_not(replace(H100, kv_heads=1)) == flash_attn.why_not(replace(H100, mask_shape=(2, 3, 1, 1, 128))) == []
+    assert flash_attn.why_not(replace(H100, batch=(2, 2**23))) == []
     assert flex.why_not(replace(H100, **KEYS, arch="gfx942", kv_heads=1, return_lse=True)) == []
 
 
