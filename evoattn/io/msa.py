@@ -264,5 +264,5 @@ def select_rows(msa: MSA, max_seqs: int) -> MSA:
     if max_seqs >= msa.n_seq:
         return msa
     kept = msa.take(slice(max_seqs), reason=f"after the first {max_seqs} in file order (max_seqs)")
-    note = f"kept for the run: the query and the next {max_seqs - 1} rows in file order, repeated rows included"
+    note = f"kept for the run, in file order: the query and {max_seqs - 1:,} after it, repeated rows included"
     return replace(kept, account=replace(kept.account, notes=(*kept.account.notes, note)))

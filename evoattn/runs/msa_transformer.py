@@ -130,7 +130,7 @@ def _tensors(out: MSATransformerOutput, kept: MSA, save: tuple[str, ...]) -> dic
 def _rule(msa: MSA, kept: MSA) -> str:
     if kept.n_seq == msa.n_seq:
         return "all rows are kept"
-    return f"kept are the query and the next {counted(kept.n_seq - 1, 'row')} in file order; the others are left out"
+    return f"kept are the query and the {counted(kept.n_seq - 1, 'row')} after it in file order; the others are left out"
 
 
 def _warnings(settings: RunSettings, tensors: dict[str, Tensor], can_draw: bool) -> list[str]:

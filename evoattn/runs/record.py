@@ -81,13 +81,13 @@ def rows_record(msa: MSA, draw: FeatureDraw, settings: RunSettings) -> dict[str,
     if kept == msa.n_seq:
         rule = "all rows are kept"
     elif features.sampling == "first":
-        rule = f"kept are the query and the next {counted(kept - 1, 'row')} in file order (search tools write the best hits first)"
-        rule += f"; {counted(extra, 'row')} after them go to the extra-MSA stack" if extra else ""
+        rule = f"kept are the query and the {counted(kept - 1, 'row')} after it in file order (search tools write the best hits first)"
+        rule += f"; to the extra-MSA stack: the {counted(extra, 'row')} after those" if extra else ""
     else:
         anew = ", anew for each pass" if settings.recycles else ""
         rule = f"kept are the query and {counted(kept - 1, 'row')} drawn at random (seed {settings.seed}{anew})"
-        rule += f"; {counted(extra, 'row')} of the others, drawn too, go to the extra-MSA stack" if extra else ""
-    rule += f"; the last {rest:,} count only in the profiles of the kept rows" if rest else ""
+        rule += f"; to the extra-MSA stack: {counted(extra, 'row')} of the others, drawn too" if extra else ""
+    rule += f"; only in the profiles of the kept rows: the last {counted(rest, 'row')}" if rest else ""
     rule += f"; left out as repeats of an earlier row: {repeats:,}" if repeats else ""
     if features.masking is not None:
         rule += f"; {100 * features.masking.fraction:.0f} % of the cells of the kept rows are hidden, the query's too"

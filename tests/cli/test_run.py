@@ -63,8 +63,8 @@ def test_the_summary_says_it_in_words() -> None:
     for text in (
         "4 rows x 14 columns, query 'query'",
         "letters read as another: B x1",
-        "2 of 4: kept are the query and the next 1 row in file order",
-        "1 row after them go to the extra-MSA stack; the last 1 count only in the profiles",
+        "2 of 4: kept are the query and the 1 row after it in file order",
+        "to the extra-MSA stack: the 1 row after those; only in the profiles of the kept rows: the last 1 row",
         "RANDOM, seed 5: the numbers mean nothing biological",
         "Evoformer: sdpa for MSA row, MSA column, triangle (starting node)",
         "pip install 'evoattn[viz]'",

@@ -91,7 +91,7 @@ def test_select_rows_keeps_the_first_and_says_so() -> None:
     kept = select_rows(alignment(), 2)
     assert kept.names == ("r0", "r1")
     assert kept.account.dropped == {"after the first 2 in file order (max_seqs)": 3}
-    assert kept.account.notes == ("kept for the run: the query and the next 1 rows in file order, repeated rows included",)
+    assert kept.account.notes == ("kept for the run, in file order: the query and 1 after it, repeated rows included",)
     assert str(kept.account).splitlines() == [
         "rows in the file: 5, kept: 2",
         "rows dropped, after the first 2 in file order (max_seqs): 3",
