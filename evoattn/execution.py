@@ -14,8 +14,13 @@ from torch import Tensor, nn
 
 from evoattn.errors import ConfigError
 from evoattn.ops import ATTENTION, Backend
+from evoattn.ops.pairwise import OUTER_PRODUCT_MEAN
+from evoattn.ops.triangle_update import TRIANGLE_UPDATE
 from evoattn.units import parse_bytes
 from evoattn.updates import Drop, Update, recomputed, update
+
+BACKENDS = {"backend": ATTENTION, "triangle_update": TRIANGLE_UPDATE, "outer_product_mean": OUTER_PRODUCT_MEAN}
+"""Setting -> the op whose backend it chooses."""
 
 
 @dataclass(frozen=True)
@@ -25,6 +30,8 @@ class Execution:
     Attributes:
         backend: of every :func:`evoattn.attention` call: ``"auto"``, a name, or a :class:`evoattn.Backend` of your own. Attention that
             takes pair features as keys or values is an op of its own, which follows ``"reference"`` and otherwise streams.
+        triangle_update, outer_product_mean: the same for these two ops, whose backends are not those of attention. In place, where the
+            triangle update goes slice by slice, ``"auto"`` chooses among those that can; another one asked for makes it as a whole.
         checkpoint: what the backward pass computes again instead of the forward pass keeping it; gradients stay the same. ``"updates"``:
             the inside of every residual update but attention itself, slice by slice; on a CPU that is no slower than keeping it.
             ``"blocks"`` or True: every block of a stack; ``"both"``: every block, and its updates once more when it is, the least memory.
@@ -41,13 +48,19 @@ class Execution:
     """
 
     backend: str | Backend = "auto"
+    triangle_update: str | Backend = "auto"
+    outer_product_mean: str | Backend = "auto"
     checkpoint: bool | Literal["updates", "blocks", "both"] = False
     dtype: Literal["bf16"] | None = None
     memory_budget: int | str | None = None
 
     def __post_init__(self) -> None:
-        if not isinstance(self.backend, str | Backend):
-            raise ConfigError(f"Execution: backend is {self.backend!r}; give 'auto', one of {', '.join(ATTENTION.names)}, or a Backend.")
+        for setting, op in BACKENDS.items():
+            chosen = getattr(self, setting)
+            if not isinstance(chosen, str | Backend):
+                raise ConfigError(f"Execution: {setting} is {chosen!r}; give 'auto', one of {', '.join(op.names)}, or a Backend.")
+            if isinstance(chosen, str) and chosen != "auto":
+                op.get(chosen)
         if self.checkpoint not in (True, False, "updates", "blocks", "both"):
             raise ConfigError(f"Execution: checkpoint is {self.checkpoint!r}; it is False, 'updates', 'blocks' (or True), or 'both'.")
         if self.dtype not in (None, "bf16"):
@@ -55,9 +68,6 @@ class Execution:
                 f"Execution: dtype is {self.dtype!r}; it is 'bf16' for products in bfloat16, or None for the dtype of the parameters. To "
                 "compute in another dtype, convert the model: model.double()."
             )
-        if isinstance(self.backend, str) and self.backend != "auto":
-            ATTENTION.get(self.backend)
-
         _ = self.budget  # refuses what is no size
 
     @property

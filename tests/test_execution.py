@@ -13,8 +13,12 @@ import torch
 from torch import Tensor, nn
 
 from evoattn import Backend, BackendError, ConfigError, EvoformerTrunk, Execution, attention, preset, set_execution
+from evoattn.blocks.outer_product import OuterProductMean
+from evoattn.blocks.pair import TriangleMultiplication
 from evoattn.execution import Executable
-from evoattn.ops import ATTENTION
+from evoattn.ops import ATTENTION, Registry
+from evoattn.ops.pairwise import OUTER_PRODUCT_MEAN
+from evoattn.ops.triangle_update import IN_STEPS, LEAN, TRIANGLE_UPDATE, describe_update
 from evoattn.primitives import GatedAttention, GlobalGatedAttention
 from evoattn.stacks import EvoformerBlock, EvoformerStack, ExtraMSAStack
 from evoattn.updates import update
@@ -29,14 +33,15 @@ def settings(model: nn.Module) -> set[Execution]:
     return {module.execution for module in model.modules() if isinstance(module, Executable)}
 
 
-def test_reaches_every_attention_block_and_stack() -> None:
+def test_reaches_every_op_block_and_stack() -> None:
     model = trunk()
     assert settings(model) == {Execution()}
     assert set_execution(model, backend="streaming", checkpoint=True) is model
     reached = [module for module in model.modules() if getattr(module, "execution", None) == Execution("streaming", checkpoint=True)]
     kinds = Counter(type(module) for module in reached)
     # 2 + 1 blocks with row and column attention and two triangles each; the extra block's column attention is global
-    assert kinds == {GatedAttention: 11, GlobalGatedAttention: 1, EvoformerBlock: 3, EvoformerStack: 1, ExtraMSAStack: 1}
+    attentions = {GatedAttention: 11, GlobalGatedAttention: 1}
+    assert kinds == attentions | {OuterProductMean: 3, TriangleMultiplication: 6, EvoformerBlock: 3, EvoformerStack: 1, ExtraMSAStack: 1}
     assert settings(trunk()) == {Execution()}
 
 
@@ -88,6 +93,41 @@ def test_every_attention_runs_on_the_backend_asked_for(name: str, calls: int) ->
     assert "counting" in repr(stack)
 
 
+def test_triangle_update_and_outer_product_mean_run_on_the_backend_asked_for() -> None:
+    """Each setting reaches its own op, and no other; in place the slices of a backend without steps come from one whole update."""
+    stack = build(CONFIGS["monomer"])
+    inputs = representations(stack.config)
+    expected = outputs(stack, *inputs)
+    for setting, op, calls in (("triangle_update", TRIANGLE_UPDATE, 2), ("outer_product_mean", OUTER_PRODUCT_MEAN, 1)):
+        seen: list[int] = []
+
+        def run(*inputs: Any, op: Registry = op, seen: list[int] = seen) -> Any:
+            seen.append(1)
+            return op.get("reference").run(*inputs)
+
+        set_execution(stack, Execution(**{setting: Backend("counting", run, why_not=lambda spec: [])}))
+        results = [outputs(stack, *inputs)]
+        assert len(seen) == calls * stack.config.n_blocks
+        with torch.no_grad():
+            results.append(stack.run_(*(x.clone() for x in inputs)))
+        assert len(seen) == 2 * calls * stack.config.n_blocks
+        for result in results:
+            for got, wanted in zip(result, expected, strict=True):
+                torch.testing.assert_close(got, wanted)
+
+
+def test_in_place_auto_takes_a_triangle_update_that_goes_in_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not the first that can run, if that one makes the update as a whole."""
+    whole = Backend("whole", lambda *inputs: TRIANGLE_UPDATE.get("reference").run(*inputs), why_not=lambda spec: [])
+    monkeypatch.setattr(TRIANGLE_UPDATE, "backends", [whole, *TRIANGLE_UPDATE.backends])
+    block = TriangleMultiplication(8, 4, direction="outgoing")
+    z = torch.randn(1, 5, 5, 8)
+    assert TRIANGLE_UPDATE.select(describe_update(z, block.weights)) is whole
+    assert block.prepare(z, None)[0] is IN_STEPS[LEAN]
+    set_execution(block, triangle_update="whole")
+    assert block.prepare(z, None)[0] is None
+
+
 def test_backend_that_cannot_run_says_so() -> None:
     """Asked for by name through a model, it raises as it does in the op: nothing falls back."""
     stack = set_execution(build(CONFIGS["monomer"]), backend=Backend("picky", attention, why_not=lambda spec: ["it never runs"]))
@@ -99,8 +139,10 @@ def test_backend_that_cannot_run_says_so() -> None:
 @pytest.mark.parametrize(
     ("arguments", "changes", "error", "words"),
     [
-        ((), {"backends": "sdpa", "chunk": 4}, ConfigError, r"unknown setting backends, chunk; there are backend, checkpoint"),
+        ((), {"backends": "sdpa", "chunk": 4}, ConfigError, r"unknown setting backends, chunk; there are backend, triangle_update, outer"),
         ((), {"backend": "flash"}, BackendError, rf"no backend 'flash'; there are {', '.join(ATTENTION.names)}, and 'auto'"),
+        ((), {"triangle_update": "sdpa"}, BackendError, r"triangle_update: there is no backend 'sdpa'; there are triton, cueq"),
+        ((), {"outer_product_mean": 3}, ConfigError, r"outer_product_mean is 3; give 'auto', one of lean, reference, or a Backend"),
         ((), {"backend": None}, ConfigError, rf"backend is None; give 'auto', one of {', '.join(ATTENTION.names)}, or a Backend"),
         ((), {"checkpoint": "yes"}, ConfigError, r"checkpoint is 'yes'; it is False, 'updates', 'blocks' \(or True\), or 'both'"),
         ((), {"dtype": "fp16"}, ConfigError, r"dtype is 'fp16'; it is 'bf16'.*model\.double\(\)"),

@@ -4,10 +4,11 @@ from typing import Literal
 
 import torch
 from jaxtyping import Bool, Float
-from torch import Tensor, nn
+from torch import Tensor
 
 from evoattn.blocks.slices import by_rows
 from evoattn.errors import ConfigError
+from evoattn.execution import Executable
 from evoattn.ops import hide_nonfinite, outer_product_mean
 from evoattn.primitives import LayerNorm, linear
 from evoattn.shapes import check_features, check_mask
@@ -16,7 +17,7 @@ from evoattn.updates import positions_per_slice, sum_bytes, take_part
 Norm = Literal["sum and bias", "sum"]
 
 
-class OuterProductMean(nn.Module):
+class OuterProductMean(Executable):
     """z_ij += mean over sequences of a_si outer b_sj, projected (AlphaFold 2 supplement, algorithm 10).
 
     As in AlphaFold 2 the projected sum and its bias are divided by eps + the number of sequences that have both residues: a pair that no
@@ -89,7 +90,8 @@ class OuterProductMean(nn.Module):
         return count + self.eps if self.divides_bias else count.clamp(min=1)
 
     def _mean(self, a: Tensor, b: Tensor, count: Tensor) -> Tensor:
+        backend = self.execution.outer_product_mean
         if self.divides_bias:
-            return outer_product_mean(a, b, self.out.weight, self.out.bias, count)
-        mean = outer_product_mean(a, b, self.out.weight, None, count)
+            return outer_product_mean(a, b, self.out.weight, self.out.bias, count, backend=backend)
+        mean = outer_product_mean(a, b, self.out.weight, None, count, backend=backend)
         return mean + self.out.bias.to(mean.dtype)

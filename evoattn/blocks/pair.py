@@ -10,9 +10,10 @@ from torch import Tensor, nn
 from evoattn.blocks.slices import by_rows
 from evoattn.config import PairAs, PairMode
 from evoattn.errors import ConfigError
+from evoattn.execution import Executable
 from evoattn.ops import hide_nonfinite
 from evoattn.ops.layers import Linear, Norm
-from evoattn.ops.triangle_update import TriangleWeights, divisor, gated_operands, gated_product, triangle_update
+from evoattn.ops.triangle_update import Steps, TriangleWeights, divisor, steps_for, triangle_update
 from evoattn.primitives import GatedAttention, LayerNorm, Transition, linear
 from evoattn.shapes import Pair, PairMask, check_features, check_mask
 from evoattn.updates import positions_per_slice, sum_bytes, take_part
@@ -21,7 +22,7 @@ THIRD_EDGES = {"ki": "1 h i k", "ik": "1 h i k", "jk": "j h 1 k"}
 """Third edge around the ending node, for query edge ij and key edge kj -> the bias as the attention of column j takes it."""
 
 
-class TriangleMultiplication(nn.Module):
+class TriangleMultiplication(Executable):
     """Triangle multiplicative update (AlphaFold 2 supplement, algorithms 11 and 12).
 
     With a and b gated projections of z: outgoing edges, o_ij = sum_k a_ik b_jk; incoming edges, o_ij = sum_k a_ki b_kj. `proj` and `gate`
@@ -60,43 +61,48 @@ class TriangleMultiplication(nn.Module):
         return TriangleWeights(norm_in, proj, gate, norm_out, out, out_gate)
 
     @property
+    def incoming(self) -> bool:
+        return self.direction == "incoming"
+
+    @property
     def slices(self) -> int:
         """Outgoing edges: rows i, each from its own a_i. and all of b. Incoming: columns j, each from its own b_.j and all of a."""
-        return -3 if self.direction == "outgoing" else -2
+        return -2 if self.incoming else -3
 
     def forward(
         self, z: Float[Tensor, "*batch n n c_z"], pair_mask: Bool[Tensor, "*batch n n"] | None = None
     ) -> Float[Tensor, "*batch n n c_z"]:
         _check(self, z, pair_mask)
-        return triangle_update(z, self.weights, incoming=self.direction == "incoming", mask=pair_mask, mean=self.scale == "mean")
+        return triangle_update(
+            z, self.weights, incoming=self.incoming, mask=pair_mask, mean=self.scale == "mean", backend=self.execution.triangle_update
+        )
 
-    def prepare(self, z: Tensor, pair_mask: Tensor | None) -> tuple[Tensor, Tensor | None, Tensor | None]:
-        """The operand that every slice needs whole, [*batch, c, n, n], the mask, and what the product is divided by."""
-        z, half = _entry(self, z, pair_mask), self._half(1 if self.direction == "outgoing" else 0)
+    def prepare(self, z: Tensor, pair_mask: Tensor | None) -> tuple[Steps | None, Tensor, Tensor | None, Tensor | None]:
+        """The steps; the operand that every slice needs whole, [*batch, c, n, n]; the mask; and what the product is divided by.
 
-        def operands(rows: Tensor, part: slice) -> Tensor:
+        For a backend without steps: None and the update itself, of which the slices are taken.
+        """
+        z, mean = _entry(self, z, pair_mask), self.scale == "mean"
+        steps, weights = steps_for(z, self.weights, mean=mean, backend=self.execution.triangle_update), self.weights
+        if steps is None:
+            return None, self(z, pair_mask), None, None
+
+        def operand(rows: Tensor, part: slice) -> Tensor:
             mask = None if pair_mask is None else take_part(pair_mask, part, -2)
-            return gated_operands(self.norm_in(rows), self.weights, mask, half)
+            return steps.operand(rows, weights, mask, 0 if self.incoming else 1)
 
-        return by_rows(operands, z, out_axis=-2), pair_mask, divisor(z, pair_mask) if self.scale == "mean" else None
+        return steps, by_rows(operand, z, out_axis=-2), pair_mask, divisor(z, pair_mask) if mean else None
 
-    def delta(self, z: Tensor, part: slice, context: tuple[Tensor, Tensor | None, Tensor | None]) -> Tensor:
-        whole, pair_mask, divide_by = context
+    def delta(self, z: Tensor, part: slice, context: tuple[Steps | None, Tensor, Tensor | None, Tensor | None]) -> Tensor:
+        steps, whole, pair_mask, divide_by = context
+        if steps is None:
+            return take_part(whole, part, self.slices)
         mask = None if pair_mask is None else take_part(pair_mask, part, self.slices + 1)
-        x = self.norm_in(hide_nonfinite(z, mask))
-        incoming = self.direction == "incoming"
-        own = gated_operands(x, self.weights, mask, self._half(1 if incoming else 0))
-        a, b = (whole, own) if incoming else (own, whole)
-        return gated_product(x, a, b, self.weights, incoming, divide_by)
+        return steps.delta(hide_nonfinite(z, mask), whole, self.weights, mask, self.incoming, divide_by)
 
     def slice_bytes(self, z: Tensor, itemsize: int) -> int:
         hidden = self.norm_out.normalized_shape[0]
         return positions_per_slice(z, self.slices) * (3 * z.shape[-1] * itemsize + hidden * (2 * itemsize + 3 * sum_bytes(z, itemsize)))
-
-    def _half(self, which: int) -> slice:
-        """The channels of a (0) or of b (1) in `proj` and `gate`."""
-        c = self.norm_out.normalized_shape[0]
-        return slice(which * c, (which + 1) * c)
 
 
 class TriangleAttention(nn.Module):

@@ -22,7 +22,7 @@ from evoattn.errors import ShapeError
 from evoattn.ops import reference
 from evoattn.ops.devices import architecture
 from evoattn.ops.dispatch import ATTENTION, run_backend, run_opaque
-from evoattn.ops.masks import drop_trivial_mask
+from evoattn.ops.masks import drop_trivial_mask, hide_masked
 from evoattn.ops.registry import Backend, Explanation
 from evoattn.ops.spec import check_inputs, describe
 
@@ -77,16 +77,12 @@ def attention(
     mask = drop_trivial_mask(mask)
     if scale is None:
         scale = default_scale(q.shape[-1])
-    if mask is not None:
-        q, k, v, biases = hide_masked(q, k, v, biases, mask)
     run = run_opaque if torch.compiler.is_compiling() and ATTENTION.has(backend) else run_backend
     out, lse = run(q, k, v, tuple(biases), mask, scale, backend, return_lse)
-    if mask is not None:  # also stops the incoming gradient of such rows
-        out = out.masked_fill(nothing_allowed(mask), 0.0)
     if not return_lse:
         return out
     assert lse is not None  # run_backend sees to it
-    return out, lse if mask is None else lse.masked_fill(nothing_allowed(mask).squeeze(-1), -torch.inf)
+    return out, lse
 
 
 def explain(
@@ -143,37 +139,9 @@ def attention_weights(
     return weights
 
 
-def hide_masked(
-    q: Tensor, k: Tensor, v: Tensor, biases: Sequence[Tensor], mask: Tensor
-) -> tuple[Tensor, Tensor, Tensor, list[Tensor]]:
-    """Put 0 wherever the mask hides everything: keys nobody may attend, queries that may attend nothing, bias entries at masked places.
-
-    By selection, never by a product, so that NaN and inf vanish, in gradients too. No bias grows: where it is shared, its entry goes only
-    if it is masked everywhere.
-    """
-    q = q.masked_fill(nothing_allowed(mask), 0.0)
-    attended = mask.any(-2, keepdim=True)
-    if k.shape[-2] == 1:
-        attended = attended.any(-3, keepdim=True)
-    unattended = ~attended.transpose(-1, -2).transpose(-2, -3)  # [*#batch, #h, 1, #k] -> [*#batch, #k, #h, 1]
-    k, v = k.masked_fill(unattended, 0.0), v.masked_fill(unattended, 0.0)
-    return q, k, v, [bias.masked_fill(~reduce_mask(mask, bias.shape), 0.0) for bias in biases]
-
-
-def reduce_mask(mask: Tensor, shape: Sequence[int]) -> Tensor:
-    """True where the mask lets something through, over the axes along which a tensor of `shape` is shared."""
-    shared = [axis for axis, (mine, theirs) in enumerate(zip(mask.shape, shape, strict=True)) if theirs == 1 and mine != 1]
-    return mask.any(shared, keepdim=True) if shared else mask
-
-
 def default_scale(d: int) -> float:
     """d^-0.5, or 1 for queries and keys of width 0, whose logits are the biases alone."""
     return d**-0.5 if d else 1.0
-
-
-def nothing_allowed(mask: Tensor) -> Tensor:
-    """[*#batch, #q, #h, 1], True for queries with no allowed key."""
-    return ~mask.any(-1, keepdim=True).transpose(-2, -3)
 
 
 def _indices(name: str, chosen: Sequence[int] | None, size: int, device: torch.device) -> Tensor:

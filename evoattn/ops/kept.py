@@ -1,6 +1,7 @@
 """Results that a recomputation takes over from the forward pass, where computing them again would cost more than keeping them.
 
-Of an attention these are its output and log-sum-exp: small beside its logits, and with the inputs all that its backward pass needs.
+Of an attention these are its output [*batch, h, q, dv] and log-sum-exp [*batch, h, q], as its backend has them: small beside its logits,
+and with the inputs all that its backward pass needs.
 """
 
 from collections.abc import Callable, Iterator

@@ -1,5 +1,7 @@
 """Turning the masks people come with into the boolean form, and hiding what stands at masked positions."""
 
+from collections.abc import Sequence
+
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
@@ -61,6 +63,34 @@ def _bad(x: Tensor, mask: Tensor) -> Tensor:
     check_boolean("hide_nonfinite", "mask", mask)
     overflows = torch.finfo(torch.promote_types(x.dtype, torch.float32)).max ** 0.5 / 16  # its square, summed over the channels by a norm
     return ~(mask.unsqueeze(-1) | (x.abs() < overflows))  # NaN is not smaller than anything
+
+
+def hide_masked(
+    q: Tensor, k: Tensor, v: Tensor, biases: Sequence[Tensor], mask: Tensor
+) -> tuple[Tensor, Tensor, Tensor, list[Tensor]]:
+    """Put 0 wherever the mask hides everything: keys nobody may attend, queries that may attend nothing, bias entries at masked places.
+
+    By selection, never by a product, so that NaN and inf vanish, in gradients too. No bias grows: where it is shared, its entry goes only
+    if it is masked everywhere.
+    """
+    q = q.masked_fill(nothing_allowed(mask), 0.0)
+    attended = mask.any(-2, keepdim=True)
+    if k.shape[-2] == 1:
+        attended = attended.any(-3, keepdim=True)
+    unattended = ~attended.transpose(-1, -2).transpose(-2, -3)  # [*#batch, #h, 1, #k] -> [*#batch, #k, #h, 1]
+    k, v = k.masked_fill(unattended, 0.0), v.masked_fill(unattended, 0.0)
+    return q, k, v, [bias.masked_fill(~reduce_mask(mask, bias.shape), 0.0) for bias in biases]
+
+
+def reduce_mask(mask: Tensor, shape: Sequence[int]) -> Tensor:
+    """True where the mask lets something through, over the axes along which a tensor of `shape` is shared."""
+    shared = [axis for axis, (mine, theirs) in enumerate(zip(mask.shape, shape, strict=True)) if theirs == 1 and mine != 1]
+    return mask.any(shared, keepdim=True) if shared else mask
+
+
+def nothing_allowed(mask: Tensor) -> Tensor:
+    """[*#batch, #q, #h, 1], True for queries with no allowed key."""
+    return ~mask.any(-1, keepdim=True).transpose(-2, -3)
 
 
 def drop_trivial_mask(mask: Tensor | None) -> Tensor | None:

@@ -19,9 +19,9 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from evoattn.errors import BackendError, ShapeError
-from evoattn.ops.attention import default_scale, hide_masked, nothing_allowed, reduce_mask
+from evoattn.ops.attention import default_scale
 from evoattn.ops.dispatch import nothing_to_attend
-from evoattn.ops.masks import drop_trivial_mask
+from evoattn.ops.masks import drop_trivial_mask, hide_masked, nothing_allowed, reduce_mask
 from evoattn.ops.reference import probabilities
 from evoattn.ops.spec import check_inputs
 from evoattn.ops.streaming import forward as streaming_forward

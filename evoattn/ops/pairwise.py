@@ -17,7 +17,7 @@ from evoattn.ops.devices import architecture
 from evoattn.ops.layers import lowered
 from evoattn.ops.registry import Backend, Registry
 
-AT_ONCE = 4096  # positions that channels_first projects at a time: input and output of so many fit a cache
+POSITIONS_AT_ONCE = 4096  # positions that channels_first projects at a time: input and output of so many fit a cache
 OUTER_TILE = 2**22  # entries of one [rows, N_res, c * c] block of outer products: 16 MiB in float32
 
 
@@ -85,7 +85,7 @@ class _ChannelsFirst(torch.autograd.Function):
         ctx.save_for_backward(flat, weight)
         out = flat.new_empty(flat.shape[0], weight.shape[0], flat.shape[1])
         for entry, place in zip(flat, out, strict=True):
-            for x, columns in zip(entry.split(AT_ONCE), place.split(AT_ONCE, dim=1), strict=True):
+            for x, columns in zip(entry.split(POSITIONS_AT_ONCE), place.split(POSITIONS_AT_ONCE, dim=1), strict=True):
                 torch.mm(weight, x.mT, out=columns) if bias is None else torch.addmm(bias.unsqueeze(-1), weight, x.mT, out=columns)
         return out
 

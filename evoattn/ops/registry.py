@@ -17,6 +17,10 @@ def _nothing_missing() -> None:
     return None
 
 
+def _never(spec: Any) -> bool:
+    return False
+
+
 @dataclass(frozen=True)
 class Backend:
     """One way to compute an op.
@@ -28,6 +32,8 @@ class Backend:
             only (a spec), never a tensor, so every rule is testable on any machine. It never raises.
         missing: the part it needs that is not installed or does not load here, or None; found out once.
         package: the distribution it calls, if one beside torch.
+        hides: whether, in a call that it can serve, it keeps by itself what stands behind the mask from everything else, NaN and incoming
+            gradients included. Where it does not, the op puts 0 there before and after, for which it copies all operands.
         needs_check: it brings a kernel that is not torch's. ``"auto"`` takes it only where ``evoattn check`` has passed, which tries it in
             a process of its own, since a kernel may take its process down; `run` and `why_not` must then be functions of a module.
     """
@@ -37,6 +43,7 @@ class Backend:
     why_not: Callable[[Any], list[str]]
     missing: Callable[[], str | None] = _nothing_missing
     package: str | None = None
+    hides: Callable[[Any], bool] = _never
     needs_check: bool = False
 
     def reasons(self, spec: Any) -> list[str]:

@@ -171,8 +171,9 @@ class Recomputed(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, kernel: Forward, scale: float, mask: Tensor | None, q: Tensor, k: Tensor, v: Tensor, pair: Tensor | None,
                 pair_queries: Tensor | None, *biases: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
-        out, lse, pair_out = once(kernel, Problem(q, k, v, biases, mask, scale, pair, pair_queries))
+        out, lse, *rest = once(kernel, Problem(q, k, v, biases, mask, scale, pair, pair_queries))
         assert out is not None and lse is not None
+        pair_out = rest[0] if rest else None
         ctx.save_for_backward(q, k, v, pair, pair_queries, mask, out, lse, pair_out, *biases)
         ctx.scale = scale
         ctx.set_materialize_grads(False)

@@ -4,6 +4,7 @@ Norm, gated projections, product over the third residue, norm, gate: a kernel th
 representation fewer times than one block of torch calls can.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -99,12 +100,39 @@ def triangle_update(
     """
     _check(z, weights)
     z = hide_nonfinite(z, mask)
-    if torch.compiler.is_compiling():
-        chosen = TRIANGLE_UPDATE.named(backend, default=LEAN)
-    else:
-        chosen = TRIANGLE_UPDATE.select(describe_update(z, weights, mean=mean), backend)
+    chosen = _choose(TRIANGLE_UPDATE, z, weights, mean, backend)
     updated: Tensor = chosen.run(z, weights, mask, incoming, divisor(z, mask) if mean else None)
     return updated
+
+
+class Steps(NamedTuple):
+    """An update of some rows (outgoing edges) or columns (incoming) at a time, once one operand of the product is there as a whole.
+
+    Attributes:
+        operand: (z, weights, mask, which) -> a (which 0) or b (1), gated, [*batch, c, n, n2]; z may be any rows or columns.
+        delta: (z, whole, weights, mask, incoming, divide_by) -> the update of z, some rows or columns; `whole` is b, if incoming a.
+    """
+
+    operand: Callable[[Tensor, TriangleWeights, Tensor | None, int], Tensor]
+    delta: Callable[[Tensor, Tensor, TriangleWeights, Tensor | None, bool, Tensor | None], Tensor]
+
+
+def steps_for(z: Tensor, weights: TriangleWeights, *, mean: bool, backend: str | Backend) -> Steps | None:
+    """The steps in which :func:`triangle_update` can be made in slices. "auto" chooses among the backends that have them.
+
+    None: the backend asked for makes the update as a whole, and no other way.
+
+    Raises:
+        BackendError: the backend asked for cannot run this update.
+    """
+    registry = Registry(TRIANGLE_UPDATE.op, list(IN_STEPS)) if backend == "auto" else TRIANGLE_UPDATE
+    return IN_STEPS.get(_choose(registry, z, weights, mean, backend))
+
+
+def _choose(registry: Registry, z: Tensor, weights: TriangleWeights, mean: bool, backend: str | Backend) -> Backend:
+    if torch.compiler.is_compiling():
+        return registry.named(backend, default=LEAN)
+    return registry.select(describe_update(z, weights, mean=mean), backend)
 
 
 def explain_update(
@@ -134,7 +162,7 @@ def divisor(z: Tensor, mask: Tensor | None) -> Tensor:
     return mask.any(-1).sum(-1).clamp(min=1)[..., None, None, None]
 
 
-def gated_operands(x: Tensor, weights: TriangleWeights, mask: Tensor | None, channels: slice = slice(None)) -> Tensor:
+def _gated_operands(x: Tensor, weights: TriangleWeights, mask: Tensor | None, channels: slice = slice(None)) -> Tensor:
     """Gated projections of the normed x, channels first: the layout of the product, written by the projection itself."""
     layers = (weights.proj, weights.gate)
     weight = torch.cat([layer.weight[channels] for layer in layers])  # one product for both, which reads x once
@@ -144,17 +172,36 @@ def gated_operands(x: Tensor, weights: TriangleWeights, mask: Tensor | None, cha
     return gated if mask is None else gated.masked_fill(~mask.unsqueeze(-3), 0.0)
 
 
-def gated_product(x: Tensor, a: Tensor, b: Tensor, weights: TriangleWeights, incoming: bool, divide_by: Tensor | None) -> Tensor:
+def _gated_product(x: Tensor, a: Tensor, b: Tensor, weights: TriangleWeights, incoming: bool, divide_by: Tensor | None) -> Tensor:
     """Product, norm, projection and gate. The norm comes before the cast: sums over k overflow float16, normalised ones do not."""
     product = rearrange(triangle_product(a, b, incoming=incoming), "... c i j -> ... i j c")
     product = product if divide_by is None else product / divide_by
     return gate(linear(layer_norm(product, *weights.norm_out).to(a.dtype), *weights.out), linear(x, *weights.out_gate))
 
 
+def _half(weights: TriangleWeights, which: int) -> slice:
+    """The channels of a (0) or b (1) in `proj` and `gate`."""
+    c = weights.out.weight.shape[1]
+    return slice(which * c, (which + 1) * c)
+
+
 def _lean(z: Tensor, weights: TriangleWeights, mask: Tensor | None, incoming: bool, divide_by: Tensor | None) -> Tensor:
     x = layer_norm(z, *weights.norm_in)
-    a, b = gated_operands(x, weights, mask).chunk(2, dim=-3)
-    return gated_product(x, a, b, weights, incoming, divide_by)
+    a, b = _gated_operands(x, weights, mask).chunk(2, dim=-3)
+    return _gated_product(x, a, b, weights, incoming, divide_by)
+
+
+def _lean_operand(z: Tensor, weights: TriangleWeights, mask: Tensor | None, which: int) -> Tensor:
+    return _gated_operands(layer_norm(z, *weights.norm_in), weights, mask, _half(weights, which))
+
+
+def _lean_delta(
+    z: Tensor, whole: Tensor, weights: TriangleWeights, mask: Tensor | None, incoming: bool, divide_by: Tensor | None
+) -> Tensor:
+    x = layer_norm(z, *weights.norm_in)
+    own = _gated_operands(x, weights, mask, _half(weights, int(incoming)))
+    a, b = (whole, own) if incoming else (own, whole)
+    return _gated_product(x, a, b, weights, incoming, divide_by)
 
 
 def _reference(z: Tensor, weights: TriangleWeights, mask: Tensor | None, incoming: bool, divide_by: Tensor | None) -> Tensor:
@@ -170,9 +217,27 @@ def _reference(z: Tensor, weights: TriangleWeights, mask: Tensor | None, incomin
 
 def _triton(z: Tensor, weights: TriangleWeights, mask: Tensor | None, incoming: bool, divide_by: Tensor | None) -> Tensor:
     a, b = triton_triangle.gated_projection(z, mask, weights.norm_in, weights.proj, weights.gate).chunk(2, dim=-3)
+    return _triton_product(z, a, b, weights, incoming, divide_by)
+
+
+def _triton_product(z: Tensor, a: Tensor, b: Tensor, weights: TriangleWeights, incoming: bool, divide_by: Tensor | None) -> Tensor:
     product = triangle_product(a, b, incoming=incoming)
     product = product if divide_by is None else product / divide_by
     return triton_triangle.gated_output(product, weights.norm_out, weights.out, z, weights.norm_in, weights.out_gate)
+
+
+def _triton_operand(z: Tensor, weights: TriangleWeights, mask: Tensor | None, which: int) -> Tensor:
+    half = _half(weights, which)
+    proj, gating = (Linear(layer.weight[half], None if layer.bias is None else layer.bias[half]) for layer in (weights.proj, weights.gate))
+    return triton_triangle.gated_projection(z, mask, weights.norm_in, proj, gating)
+
+
+def _triton_delta(
+    z: Tensor, whole: Tensor, weights: TriangleWeights, mask: Tensor | None, incoming: bool, divide_by: Tensor | None
+) -> Tensor:
+    own = _triton_operand(z, weights, mask, int(incoming))
+    a, b = (whole, own) if incoming else (own, whole)
+    return _triton_product(z, a, b, weights, incoming, divide_by)
 
 
 def _triton_why_not(spec: TriangleSpec) -> list[str]:
@@ -198,3 +263,4 @@ LEAN = Backend("lean", _lean, why_not=lambda spec: [])
 REFERENCE = Backend("reference", _reference, why_not=lambda spec: [])
 TRITON = Backend("triton", _triton, _triton_why_not, launch.missing, package="triton", needs_check=True)
 TRIANGLE_UPDATE = Registry("triangle_update", [TRITON, CUEQUIVARIANCE_UPDATE, LEAN, REFERENCE])
+IN_STEPS = {TRITON: Steps(_triton_operand, _triton_delta), LEAN: Steps(_lean_operand, _lean_delta)}

@@ -4,13 +4,14 @@
 """
 
 import warnings
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn.attention.flex_attention import flex_attention
 
 from evoattn import Backend, EvoformerBlock, MSARowAttention, PairformerBlock, PairformerConfig, PairWeightedAveraging, attention, preset
-from evoattn.ops import ATTENTION, flex
+from evoattn.ops import ATTENTION, flex, streaming
 from evoattn.primitives import redraw_
 
 OWN = Backend("own", ATTENTION.get("reference").run, why_not=lambda spec: [])
@@ -44,6 +45,24 @@ def same_compiled(backend: str | Backend, return_lse: bool) -> None:
     print("attention", backend if isinstance(backend, str) else "of one's own", "with log-sum-exp" if return_lse else "")
 
 
+def forward_pass_is_not_run_again() -> None:
+    """The backward pass takes over the output and the log-sum-exp."""
+    torch._dynamo.reset()
+    calls: list[str] = []
+    forward = streaming.forward
+
+    def counted(problem: streaming.Problem) -> Any:
+        calls.append("forward")
+        return forward(problem)
+
+    streaming.forward = counted
+    x = inputs()
+    torch.compile(call, backend="aot_eager", fullgraph=True)("streaming", False, **x).backward()
+    streaming.forward = forward
+    assert calls == ["forward"] and x["bias"].grad is not None, calls
+    print("one forward pass")
+
+
 def whole_block(name: str, block: torch.nn.Module, *tensors: Tensor) -> None:
     """No graph break, forward and backward."""
     torch._dynamo.reset()
@@ -60,6 +79,7 @@ def main() -> None:
     torch.set_num_threads(1)
     for backend, return_lse in (("auto", True), ("streaming", False), (OWN, True)):
         same_compiled(backend, return_lse)
+    forward_pass_is_not_run_again()
     x = inputs()
     operator = torch.ops.evoattn.attention.default
     torch.library.opcheck(operator, (x["q"], x["k"], x["v"], [x["bias"]], x["mask"], 0.3, "auto", True, True, True))

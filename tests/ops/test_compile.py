@@ -13,6 +13,7 @@ def test_one_graph() -> None:
         "attention auto with log-sum-exp",
         "attention streaming",
         "attention of one's own with log-sum-exp",
+        "one forward pass",
         "opcheck",
         "block Evoformer",
         "block Pairformer",

@@ -7,7 +7,7 @@ import torch
 
 from evoattn.errors import BackendError
 from evoattn.ops import ATTENTION, AttentionSpec, Backend, Registry, attention, explain, sdpa
-from evoattn.ops.attention import hide_masked, nothing_allowed
+from evoattn.ops.masks import hide_masked, nothing_allowed
 from evoattn.ops.tiles import Problem, heads_first
 from tests.helpers import assert_within_twice
 from tests.ops.cases import BY_NAME, make, plain, truth

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from evoattn.ops import triangle_product
 from evoattn.ops.layers import Linear, Norm
+from evoattn.ops.triangle_update import IN_STEPS, TRITON, TriangleWeights, divisor, triangle_update
 from evoattn.ops.triton import triangle
 from evoattn.ops.triton.triangle import gated_output, gated_projection
 from tests.helpers import assert_within_twice
@@ -127,6 +128,24 @@ def test_whole_update(incoming: bool) -> None:
     y = centred / (centred.square().mean(-1, keepdim=True) + 1e-3).sqrt() + product_norm.bias.double()
     exact = (y @ out.weight.double().mT) * sigmoid_by_hand(x @ out_gating.weight.double().mT)
     torch.testing.assert_close(got.double(), exact, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("incoming", [False, True])
+def test_in_steps(incoming: bool) -> None:
+    """Some rows or columns at a time, each from its own operand and the other one whole: as the reference makes them all."""
+    inputs = make(torch.float64)
+    tensors = {name: x.detach().float() for name, x in inputs.tensors.items()}
+    names = ("norm", "proj", "gating", "product_norm", "out", "out_gating")
+    weights = TriangleWeights(*((Norm if "norm" in x else Linear)(tensors[f"{x}.weight"], tensors[f"{x}.bias"]) for x in names))
+    z, mask, axis = tensors["z"], inputs.mask, 2 if incoming else 1
+    steps, divide_by = IN_STEPS[TRITON], divisor(z, mask)
+    whole = steps.operand(z, weights, mask, 0 if incoming else 1)
+    parts = zip(z.split(4, axis), mask.split(4, axis), strict=True)
+    got = torch.cat([steps.delta(part, whole, weights, its_mask, incoming, divide_by) for part, its_mask in parts], axis)
+
+    exact = TriangleWeights(*(layer._replace(weight=layer.weight.double(), bias=layer.bias.double()) for layer in weights))
+    expected = triangle_update(z.double(), exact, incoming=incoming, mask=mask, mean=True, backend="reference")
+    torch.testing.assert_close(got.double(), expected, rtol=1e-4, atol=1e-4)
 
 
 def test_product_wider_than_the_pairs() -> None:

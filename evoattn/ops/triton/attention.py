@@ -46,6 +46,11 @@ def why_not(spec: Any) -> list[str]:
     return reasons
 
 
+def hides(spec: Any) -> bool:
+    """Masks of keys alone: the kernels do not read what they hide. Which keys a mask per query hides from all of them, they do not know."""
+    return spec.mask_shape[-2] == 1 and (spec.mask_shape[-3] == 1 or spec.kv_heads == spec.heads)
+
+
 def run(
     q: Tensor, k: Tensor, v: Tensor, biases: Sequence[Tensor], mask: Tensor | None, scale: float
 ) -> tuple[Tensor, Tensor]:
@@ -169,6 +174,7 @@ class _Fused(torch.autograd.Function):
         p = _Inputs(*inputs)
         out, lse = once(_output, p)
         assert out is not None and lse is not None
+        out, lse = out.reshape(*p.logits[:-1], -1), lse.reshape(p.logits[:-1])  # views, of what is kept with other batch axes
         ctx.save_for_backward(*inputs[:-1], out, lse)
         ctx.scale = p.scale
         ctx.set_materialize_grads(False)
@@ -227,4 +233,4 @@ def _pair_bias_gradient(p: _Inputs, bias: Tensor, lse: Tensor, grad_out: Tensor,
     return parts[0] if splits == 1 else parts.sum(0)
 
 
-TRITON = Backend("triton", run, why_not, launch.missing, package="triton", needs_check=True)
+TRITON = Backend("triton", run, why_not, launch.missing, package="triton", hides=hides, needs_check=True)

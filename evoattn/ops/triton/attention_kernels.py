@@ -53,10 +53,10 @@ def all_at(tensors, strides, outer, inner, head):
 
 @triton.jit
 @no_type_check
-def load_rows(x, stride, rows, n_rows, WIDTH: tl.constexpr, BLOCK: tl.constexpr):
-    """[rows, BLOCK]; 0 beyond the last row and beyond WIDTH."""
+def load_rows(x, stride, rows, kept, WIDTH: tl.constexpr, BLOCK: tl.constexpr):
+    """[rows, BLOCK]; 0 in rows that are not `kept` (beyond the last, or hidden), and beyond WIDTH."""
     columns = tl.arange(0, BLOCK)
-    inside = (rows < n_rows)[:, None]
+    inside = kept[:, None]
     if WIDTH < BLOCK:
         inside = inside & (columns < WIDTH)[None, :]
     return tl.load(x + rows.to(tl.int64)[:, None] * stride[3] + columns[None, :], mask=inside, other=0.0)
@@ -72,14 +72,23 @@ def store_rows(x, stride, values, rows, n_rows, WIDTH: tl.constexpr, BLOCK: tl.c
 
 @triton.jit
 @no_type_check
-def load_key_terms(terms, strides, keys, n_keys, MASK_PER_QUERY: tl.constexpr):
-    """What is added to all logits of each key (None if there is no such bias), and whether the key may be attended."""
-    added, _, mask = terms
+def may_attend(terms, strides, keys, n_keys, MASK_PER_QUERY: tl.constexpr):
+    """Whether any query may attend each key, as far as one can see without looking at the queries."""
+    _, _, mask = terms
     allowed = keys < n_keys
-    if added is not None:
-        added = tl.load(added + keys.to(tl.int64) * strides[0][4], mask=keys < strides[0][5], other=0.0).to(tl.float32) * LOG2_E
     if mask is not None and not MASK_PER_QUERY:
         allowed = allowed & (tl.load(mask + keys.to(tl.int64) * strides[2][4], mask=keys < strides[2][5], other=0) != 0)
+    return allowed
+
+
+@triton.jit
+@no_type_check
+def load_key_terms(terms, strides, keys, n_keys, MASK_PER_QUERY: tl.constexpr):
+    """What is added to all logits of each key (None if there is no such bias), and whether the key may be attended."""
+    added, _, _ = terms
+    allowed = may_attend(terms, strides, keys, n_keys, MASK_PER_QUERY)
+    if added is not None:
+        added = tl.load(added + keys.to(tl.int64) * strides[0][4], mask=keys < strides[0][5], other=0.0).to(tl.float32) * LOG2_E
     return added, allowed
 
 
@@ -114,6 +123,13 @@ def load_lse(lse, rows, n_rows):
 
 @triton.jit
 @no_type_check
+def gradient_of_logits(weights, grad_weights, correction):
+    """By selection: where nothing is attended, what stands there (NaN for all we know) and its gradient reach nothing."""
+    return tl.where(weights == 0.0, 0.0, weights * (grad_weights - correction))
+
+
+@triton.jit
+@no_type_check
 def forward(
     operands, strides, terms, term_strides, out, out_stride, lse, sizes, scale,
     D: tl.constexpr, DV: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_DV: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
@@ -126,13 +142,13 @@ def forward(
     terms = all_at(terms, term_strides, outer, inner, head)
     rows = block * BLOCK_M + tl.arange(0, BLOCK_M)
 
-    queries = load_rows(q, strides[0], rows, n_rows, D, BLOCK_D)
+    queries = load_rows(q, strides[0], rows, rows < n_rows, D, BLOCK_D)
     top = tl.full([BLOCK_M], float("-inf"), tl.float32)
     total = tl.zeros([BLOCK_M], tl.float32)
     mean = tl.zeros([BLOCK_M, BLOCK_DV], tl.float32)
     for start in range(0, n_keys, BLOCK_N):
         keys = start + tl.arange(0, BLOCK_N)
-        products = tl.dot(queries, tl.trans(load_rows(k, strides[1], keys, n_keys, D, BLOCK_D)), input_precision=PRECISION)
+        products = tl.dot(queries, tl.trans(load_rows(k, strides[1], keys, keys < n_keys, D, BLOCK_D)), input_precision=PRECISION)
         key_terms = load_key_terms(terms, term_strides, keys[None, :], n_keys, MASK_PER_QUERY)
         logits = finish_logits(products, scale, key_terms, terms, term_strides, rows[:, None], keys[None, :], n_rows, MASK_PER_QUERY)
         new_top = tl.maximum(top, tl.max(logits, 1))
@@ -140,7 +156,8 @@ def forward(
         weights = tl.exp2(logits - finite_top[:, None])
         kept = tl.exp2(top - finite_top)  # what the blocks before are worth under the new maximum
         total = total * kept + tl.sum(weights, 1)
-        values = load_rows(v, strides[2], keys, n_keys, DV, BLOCK_DV)
+        attended = may_attend(terms, term_strides, keys, n_keys, MASK_PER_QUERY)
+        values = load_rows(v, strides[2], keys, attended, DV, BLOCK_DV)  # 0 * NaN is NaN: what is hidden is not read
         mean = tl.dot(weights.to(values.dtype), values, mean * kept[:, None], input_precision=PRECISION)
         top = new_top
     empty = total == 0.0
@@ -166,26 +183,28 @@ def backward_queries(
     rows = block * BLOCK_M + tl.arange(0, BLOCK_M)
     to_rows = ((outer.to(tl.int64) * n_inner + inner) * heads + head) * n_rows
 
-    grads = load_rows(at(grad_out, grad_out_stride, outer, inner, head), grad_out_stride, rows, n_rows, DV, BLOCK_DV)
-    outputs = load_rows(at(out, out_stride, outer, inner, head), out_stride, rows, n_rows, DV, BLOCK_DV)
+    grads = load_rows(at(grad_out, grad_out_stride, outer, inner, head), grad_out_stride, rows, rows < n_rows, DV, BLOCK_DV)
+    outputs = load_rows(at(out, out_stride, outer, inner, head), out_stride, rows, rows < n_rows, DV, BLOCK_DV)
     correction = tl.sum(outputs.to(tl.float32) * grads.to(tl.float32), 1)
     if grad_lse is not None:
         correction -= tl.load(grad_lse + to_rows + rows, mask=rows < n_rows, other=0.0)
     tl.store(delta + to_rows + rows, correction, mask=rows < n_rows)
 
     if grad_q is not None:
-        queries = load_rows(q, strides[0], rows, n_rows, D, BLOCK_D)
+        queries = load_rows(q, strides[0], rows, rows < n_rows, D, BLOCK_D)
         row_lse = load_lse(lse + to_rows, rows, n_rows)
         result = tl.zeros([BLOCK_M, BLOCK_D], tl.float32)
         for start in range(0, n_keys, BLOCK_N):
             keys = start + tl.arange(0, BLOCK_N)
-            key_tile = load_rows(k, strides[1], keys, n_keys, D, BLOCK_D)
+            attended = may_attend(terms, term_strides, keys, n_keys, MASK_PER_QUERY)
+            key_tile = load_rows(k, strides[1], keys, attended, D, BLOCK_D)
             products = tl.dot(queries, tl.trans(key_tile), input_precision=PRECISION)
             key_terms = load_key_terms(terms, term_strides, keys[None, :], n_keys, MASK_PER_QUERY)
             logits = finish_logits(products, scale, key_terms, terms, term_strides, rows[:, None], keys[None, :], n_rows, MASK_PER_QUERY)
             weights = tl.exp2(logits - row_lse[:, None])
-            values = load_rows(v, strides[2], keys, n_keys, DV, BLOCK_DV)
-            grad_logits = weights * (tl.dot(grads, tl.trans(values), input_precision=PRECISION) - correction[:, None])
+            values = load_rows(v, strides[2], keys, keys < n_keys, DV, BLOCK_DV)
+            grad_weights = tl.dot(grads, tl.trans(values), input_precision=PRECISION)
+            grad_logits = gradient_of_logits(weights, grad_weights, correction[:, None])
             result = tl.dot(grad_logits.to(key_tile.dtype), key_tile, result, input_precision=PRECISION)
         store_rows(at(grad_q, grad_q_stride, outer, inner, head), grad_q_stride, result * scale, rows, n_rows, D, BLOCK_D)
 
@@ -207,36 +226,41 @@ def backward_keys(
     block, key_head, inner, outer = split_program(tl.cdiv(n_keys, BLOCK_N), heads // group, n_inner)
     keys = block * BLOCK_N + tl.arange(0, BLOCK_N)
     _, k, v = all_at(operands, strides, outer, inner, key_head * group)
-    key_tile = load_rows(k, strides[1], keys, n_keys, D, BLOCK_D)
-    values = load_rows(v, strides[2], keys, n_keys, DV, BLOCK_DV)
+    key_tile = load_rows(k, strides[1], keys, keys < n_keys, D, BLOCK_D)
+    values = load_rows(v, strides[2], keys, keys < n_keys, DV, BLOCK_DV)
 
     result_k = tl.zeros([BLOCK_N, BLOCK_D], tl.float32)
     result_v = tl.zeros([BLOCK_N, BLOCK_DV], tl.float32)
+    attended = keys[:, None] < 0  # by the queries of no head so far
     for member in range(group):
         head = key_head * group + member
         to_head = (outer.to(tl.int64) * n_inner + inner) * heads + head
         head_queries = at(operands[0], strides[0], outer, inner, head)
         head_terms = all_at(terms, term_strides, outer, inner, head)
         key_terms = load_key_terms(head_terms, term_strides, keys[:, None], n_keys, MASK_PER_QUERY)
+        attended = attended | key_terms[1]
         head_grads = at(grad_out, grad_out_stride, outer, inner, head)
         result_bias = tl.zeros([BLOCK_N], tl.float32)
         for start in range(0, n_rows, BLOCK_M):
             rows = start + tl.arange(0, BLOCK_M)
-            queries = load_rows(head_queries, strides[0], rows, n_rows, D, BLOCK_D)
+            queries = load_rows(head_queries, strides[0], rows, rows < n_rows, D, BLOCK_D)
             products = tl.dot(key_tile, tl.trans(queries), input_precision=PRECISION)
             across = rows[None, :]
             logits = finish_logits(products, scale, key_terms, head_terms, term_strides, across, keys[:, None], n_rows, MASK_PER_QUERY)
             weights = tl.exp2(logits - load_lse(lse + to_head * n_rows, rows, n_rows)[None, :])
-            grads = load_rows(head_grads, grad_out_stride, rows, n_rows, DV, BLOCK_DV)
+            grads = load_rows(head_grads, grad_out_stride, rows, rows < n_rows, DV, BLOCK_DV)
             result_v = tl.dot(weights.to(grads.dtype), grads, result_v, input_precision=PRECISION)
             correction = tl.load(delta + to_head * n_rows + rows, mask=rows < n_rows, other=0.0)
-            grad_logits = weights * (tl.dot(values, tl.trans(grads), input_precision=PRECISION) - correction[None, :])
+            grad_weights = tl.dot(values, tl.trans(grads), input_precision=PRECISION)
+            grad_logits = gradient_of_logits(weights, grad_weights, correction[None, :])
             result_k = tl.dot(grad_logits.to(queries.dtype), queries, result_k, input_precision=PRECISION)
             if grad_key_bias is not None:
                 result_bias += tl.sum(grad_logits, 1)
         if grad_key_bias is not None:
             tl.store(grad_key_bias + to_head * term_strides[0][5] + keys, result_bias, mask=keys < term_strides[0][5])
-    store_rows(at(grad_k, grad_k_stride, outer, inner, key_head), grad_k_stride, result_k * scale, keys, n_keys, D, BLOCK_D)
+    result_k = tl.where(attended, result_k * scale, 0.0)  # queries and incoming gradients may be NaN where all keys are hidden
+    result_v = tl.where(attended, result_v, 0.0)
+    store_rows(at(grad_k, grad_k_stride, outer, inner, key_head), grad_k_stride, result_k, keys, n_keys, D, BLOCK_D)
     store_rows(at(grad_v, grad_v_stride, outer, inner, key_head), grad_v_stride, result_v, keys, n_keys, DV, BLOCK_DV)
 
 
@@ -268,16 +292,17 @@ def backward_pair_bias(
         to_rows = ((outer.to(tl.int64) * n_inner + inner) * heads + head) * n_rows
         q, k, v = all_at(operands, strides, outer, inner, head)
         own_terms = all_at(terms, term_strides, outer, inner, head)
-        queries = load_rows(q, strides[0], rows, n_rows, D, BLOCK_D)
-        key_tile = load_rows(k, strides[1], keys, n_keys, D, BLOCK_D)
+        queries = load_rows(q, strides[0], rows, rows < n_rows, D, BLOCK_D)
+        key_tile = load_rows(k, strides[1], keys, keys < n_keys, D, BLOCK_D)
         products = tl.dot(queries, tl.trans(key_tile), input_precision=PRECISION)
         key_terms = load_key_terms(own_terms, term_strides, keys[None, :], n_keys, MASK_PER_QUERY)
         logits = finish_logits(products, scale, key_terms, own_terms, term_strides, rows[:, None], keys[None, :], n_rows, MASK_PER_QUERY)
         weights = tl.exp2(logits - load_lse(lse + to_rows, rows, n_rows)[:, None])
-        grads = load_rows(at(grad_out, grad_out_stride, outer, inner, head), grad_out_stride, rows, n_rows, DV, BLOCK_DV)
-        values = load_rows(v, strides[2], keys, n_keys, DV, BLOCK_DV)
+        grads = load_rows(at(grad_out, grad_out_stride, outer, inner, head), grad_out_stride, rows, rows < n_rows, DV, BLOCK_DV)
+        values = load_rows(v, strides[2], keys, keys < n_keys, DV, BLOCK_DV)
         correction = tl.load(delta + to_rows + rows, mask=rows < n_rows, other=0.0)
-        result += weights * (tl.dot(grads, tl.trans(values), input_precision=PRECISION) - correction[:, None])
+        grad_weights = tl.dot(grads, tl.trans(values), input_precision=PRECISION)
+        result += gradient_of_logits(weights, grad_weights, correction[:, None])
     width = term_strides[1][5]
     tile = grad_pair_bias + (tl.program_id(0) // n_blocks).to(tl.int64) * n_rows * width
     inside = (rows < n_rows)[:, None] & (keys < width)[None, :]
