@@ -69,17 +69,14 @@ def update(x: Tensor, block: Callable[..., Tensor], *inputs: Any, drop: Callable
     return x + (delta if drop is None else drop(delta))
 
 
-def update_(
-    x: Tensor, block: SlicedBlock, *inputs: Any, drop: Callable[[Tensor], Tensor] | None = None, memory: int | None = None
-) -> Tensor:
-    """:func:`update` in place, slice by slice, with temporaries of about `memory` bytes; returns x. No slice sees a half-updated x.
-
-    For inference: dropout is left out.
-    """
+def update_(x: Tensor, block: SlicedBlock, *inputs: Any, drop: Drop | None = None, memory: int | None = None) -> Tensor:
+    """:func:`update` in place, slice by slice, with temporaries of about `memory` bytes; returns x. No slice sees a half-updated x."""
     context = block.prepare(x, *inputs)
+    factor = None if drop is None else drop.factor(x)
     for part in slices_of(x, block, memory):
         piece = take_part(x, part, block.slices)
-        piece += delta_of(block, piece, part, x, context)
+        delta = delta_of(block, piece, part, x, context)
+        piece += delta if factor is None else delta * take_shared(factor, part, block.slices)
     return x
 
 
@@ -89,14 +86,18 @@ def recomputed(x: Tensor, block: Callable[..., Tensor], *inputs: Any, drop: Drop
     Kept are x, `inputs`, and the results of attentions (:mod:`evoattn.ops.kept`). Nothing random may be inside; dropout is drawn once.
     """
     parameters = [p for p in block.parameters() if p.requires_grad] if isinstance(block, nn.Module) else []
-    elsewhere = any(hasattr(p, "ds_id") for p in parameters)  # DeepSpeed's ZeRO-3: they are there only while autograd itself uses them
-    if not isinstance(block, SlicedBlock) or elsewhere or torch.compiler.is_compiling():
+    if not isinstance(block, SlicedBlock) or out_of_autograd_only(parameters) or torch.compiler.is_compiling():
         return update(x, _CheckpointedWhole(block), *inputs, drop=drop)
     factor = None if drop is None else drop.factor(x)
     work = _Work(block, slices_of(x, block, memory), len(inputs), parameters)
     # Their gradients come all at once. Views of them are reached one by one, in an order that is the same in every process of a group,
     # whatever its sample looks like; DeepSpeed relies on that.
     return _Recomputed.apply(work, factor, x, *inputs, *(p.view_as(p) for p in parameters))
+
+
+def out_of_autograd_only(parameters: Sequence[nn.Parameter]) -> bool:
+    """Whether parameters are there only while autograd itself uses them: under DeepSpeed's ZeRO-3."""
+    return any(hasattr(p, "ds_id") for p in parameters)
 
 
 def sum_bytes(x: Tensor, itemsize: int) -> int:
@@ -122,6 +123,11 @@ def slices_of(x: Tensor, block: SlicedBlock, memory: int | None) -> list[slice]:
 def take_part(x: Tensor, part: slice, axis: int) -> Tensor:
     """The slice `part` of `x` along `axis`, a view."""
     return x.narrow(axis, part.start, part.stop - part.start)
+
+
+def take_shared(x: Tensor, part: slice, axis: int) -> Tensor:
+    """:func:`take_part`; all of what is shared along that axis."""
+    return x if x.shape[axis] == 1 else take_part(x, part, axis)
 
 
 def delta_of(block: Any, piece: Tensor, part: slice, whole: Tensor, context: Any) -> Tensor:
@@ -156,16 +162,11 @@ class _Work:
     n_inputs: int
     parameters: list[nn.Parameter]
 
-    @property
-    def versions(self) -> list[int]:
-        return [p._version for p in self.parameters]
-
     def delta(self, piece: Tensor, part: slice, whole: Tensor, context: Any) -> Tensor:
         return delta_of(self.block, piece, part, whole, context)
 
     def take(self, x: Tensor, part: slice) -> Tensor:
-        """The slice of `x`; all of a factor that is shared along that axis."""
-        return x if x.shape[self.block.slices] == 1 else take_part(x, part, self.block.slices)
+        return take_shared(x, part, self.block.slices)
 
 
 class _Recomputed(torch.autograd.Function):
@@ -179,7 +180,8 @@ class _Recomputed(torch.autograd.Function):
         inputs = others[: work.n_inputs]
         results: list[Results] = []
         out = None
-        ctx.work, ctx.versions, ctx.products = work, work.versions, present_products(x.device.type)
+        ctx.work, ctx.products = work, present_products(x.device.type)
+        ctx.versions = [p._version for p in work.parameters]
         with keeping(results), ctx.products():
             context = work.block.prepare(x, *inputs)
             for part in work.parts:
@@ -198,30 +200,26 @@ class _Recomputed(torch.autograd.Function):
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         work: _Work = ctx.work
-        if work.versions != ctx.versions:
-            raise RuntimeError(
-                f"{type(work.block).__name__}: a parameter was changed in place between the forward and the backward pass, which computes "
-                "the block again; make the optimiser's step after the backward pass."
-            )
+        refuse_changed(work.block, work.parameters, ctx.versions)
         x, factor, *saved = ctx.saved_tensors
         kept = iter(saved[work.n_inputs :])
         results: list[Results] = [tuple(islice(kept, length)) for length in ctx.lengths]
         _, _, x_wanted, *wanted = ctx.needs_input_grad
-        inputs = [_leaf(y, want) for y, want in zip(saved[: work.n_inputs], wanted, strict=False)]
-        whole, parameters = _leaf(x, x_wanted), work.parameters
+        inputs = [leaf(y, want) for y, want in zip(saved[: work.n_inputs], wanted, strict=False)]
+        whole, parameters = leaf(x, x_wanted), work.parameters
         grad_x = grad  # where x itself is not read
         with torch.enable_grad(), ctx.products(), taking(results):
             prepared = work.block.prepare(whole, *inputs)
             flat, structure = tree_flatten(prepared)
-            leaves = [_leaf(y, isinstance(y, Tensor) and y.requires_grad) for y in flat]
+            leaves = [leaf(y, isinstance(y, Tensor) and y.requires_grad) for y in flat]
             context = tree_unflatten(leaves, structure)
             sums = [_Sum() for _ in (*leaves, *parameters)]
             for part in work.parts:
-                piece = _leaf(work.take(x, part), x_wanted)
+                piece = leaf(work.take(x, part), x_wanted)
                 delta = work.delta(piece, part, x, context)
                 grad_out = work.take(grad, part)
                 grad_delta = grad_out if factor is None else grad_out * work.take(factor, part)
-                grad_piece, *found = _gradients([delta], [piece, *leaves, *parameters], [grad_delta])
+                grad_piece, *found = gradients([delta], [piece, *leaves, *parameters], [grad_delta])
                 if grad_piece is not None:
                     grad_x = torch.empty_like(x) if grad_x is grad else grad_x
                     torch.add(grad_out, grad_piece, out=work.take(grad_x, part))
@@ -230,7 +228,7 @@ class _Recomputed(torch.autograd.Function):
                 del delta, grad_piece, found
             in_context, of_parameters = sums[: len(leaves)], sums[len(leaves) :]
             reached = [(y, total.value) for y, total in zip(flat, in_context, strict=True) if total.value is not None]
-            of_context = _gradients([y for y, _ in reached], [whole, *inputs, *parameters], [value for _, value in reached])
+            of_context = gradients([y for y, _ in reached], [whole, *inputs, *parameters], [value for _, value in reached])
         more_x, of_inputs, rest = of_context[0], of_context[1 : 1 + work.n_inputs], of_context[1 + work.n_inputs :]
         if more_x is not None:
             grad_x = grad_x + more_x if grad_x is grad else grad_x.add_(more_x)
@@ -257,11 +255,21 @@ class _Sum:
             self.value, self.ours = self.value + more, True
 
 
-def _leaf(x: Any, wanted: bool) -> Any:
+def refuse_changed(block: Any, parameters: Sequence[nn.Parameter], versions: Sequence[int]) -> None:
+    """Raise if a parameter is not what it was when it had that version."""
+    if [p._version for p in parameters] != list(versions):
+        raise RuntimeError(
+            f"{type(block).__name__}: a parameter was changed in place between the forward and the backward pass, which computes the block "
+            "again; make the optimiser's step after the backward pass."
+        )
+
+
+def leaf(x: Any, wanted: bool) -> Any:
+    """A tensor cut off from what it comes from; other things as they are."""
     return x.detach().requires_grad_(wanted) if isinstance(x, Tensor) else x
 
 
-def _gradients(outputs: Sequence[Tensor], inputs: Sequence[Any], grads: Sequence[Tensor]) -> list[Tensor | None]:
+def gradients(outputs: Sequence[Tensor], inputs: Sequence[Any], grads: Sequence[Tensor]) -> list[Tensor | None]:
     """Of each of `inputs`, None where it is no tensor, wants none, or is not reached."""
     known = [(y, g.to(y.dtype)) for y, g in zip(outputs, grads, strict=True) if y.requires_grad]
     places = [place for place, x in enumerate(inputs) if isinstance(x, Tensor) and x.requires_grad]

@@ -22,6 +22,7 @@ from evoattn.model import EvoformerTrunk
 from evoattn.stacks import EvoformerStack, ExtraMSAStack
 from evoattn.stacks.blocks import BlockStack
 from evoattn.stacks.template import RESIDUES as TEMPLATE_RESIDUES
+from evoattn.updates import SLICE
 
 Config = TrunkConfig | EvoformerConfig
 Model = EvoformerTrunk | EvoformerStack | ExtraMSAStack
@@ -29,6 +30,9 @@ Mode = Literal["inference", "training"]
 
 SCATTERED = 0.08
 """What the allocator leaves unused between tensors that are kept for a backward pass, as a part of these (benchmarks/memory.py)."""
+
+LEFT_BY_SLICES = 3 * SLICE
+"""What the slices of blocks that are recomputed have taken in the forward pass, and the allocator keeps."""
 
 
 @dataclass(frozen=True)
@@ -105,7 +109,7 @@ def estimate(
     parts = {"parameters": parameter_bytes(config, model), "features": feature_bytes(config, sizes, dtype)}
     if mode == "training":
         recorded = _training(config, sizes, dtype, execution)
-        scattered = int(SCATTERED * sum(recorded.values()))
+        scattered = int(SCATTERED * sum(recorded.values())) + (LEFT_BY_SLICES if execution.recomputes_blocks else 0)
         return Estimate(parts | recorded | {"kernels and allocator": OVERHEAD + scattered}, "backward pass")
     budget = execution.budget
     worst = max(updates(model, sizes, dtype), key=lambda cost: cost.peak(budget))

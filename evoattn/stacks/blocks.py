@@ -5,12 +5,12 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils.checkpoint import checkpoint
 
 from evoattn.blocks.cost import UpdateCost, update_cost
 from evoattn.errors import MemoryLimitError
 from evoattn.execution import Executable
 from evoattn.ops import hide_nonfinite, hide_nonfinite_
+from evoattn.stacks.checkpointing import checkpointed
 from evoattn.stacks.pair import PairUpdates
 from evoattn.units import show_bytes
 from evoattn.updates import SlicedBlock, Update, update_
@@ -40,8 +40,9 @@ class BlockStack(Executable, ABC):
         # here and not only in each block, so that NaN in padding does not live on in the residual stream and its outputs
         x, z = hide_nonfinite(x, mask), hide_nonfinite(z, pair_mask)
         for block in list(self.blocks) * self.repeats:
+            assert isinstance(block, PairUpdates)
             if self.execution.recomputes_blocks:
-                x, z = checkpoint(block, x, z, mask, pair_mask, use_reentrant=False)
+                x, z = checkpointed(block, (x, z), mask, pair_mask)
             else:
                 x, z = block(x, z, mask, pair_mask)
         return x, z

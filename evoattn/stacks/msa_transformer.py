@@ -6,7 +6,6 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn.functional import gelu
-from torch.utils.checkpoint import checkpoint
 
 from evoattn.blocks import MSAColumnAttention, MSATransition, TiedRowAttention
 from evoattn.config import MSATransformerConfig
@@ -14,6 +13,7 @@ from evoattn.errors import ShapeError
 from evoattn.execution import Block, Executable
 from evoattn.primitives import SharedDropout, linear
 from evoattn.shapes import check_features
+from evoattn.stacks.checkpointing import checkpointed
 
 N_TOKENS = 33
 PADDING = 1
@@ -135,7 +135,7 @@ class MSATransformerEncoder(Executable):
             assert isinstance(block, MSATransformerBlock)
             if row_attentions:
                 maps.append(block.msa_row.weights(m, msa_mask))
-            m = checkpoint(block, m, msa_mask, use_reentrant=False) if self.execution.recomputes_blocks else block(m, msa_mask)
+            m = checkpointed(block, (m,), msa_mask) if self.execution.recomputes_blocks else block(m, msa_mask)
         return self.norm_after(m), torch.stack(maps, -4) if row_attentions else None
 
     def logits(self, m: Float[Tensor, "*batch s n c_m"]) -> Float[Tensor, "*batch s n tokens"]:

@@ -7,7 +7,6 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn.functional import one_hot
-from torch.utils.checkpoint import checkpoint
 
 from evoattn.blocks.template import TemplatePointwiseAttention, distance_bins, unit_vectors
 from evoattn.config import TemplateConfig
@@ -15,6 +14,7 @@ from evoattn.execution import Executable
 from evoattn.ops import hide_nonfinite, hide_nonfinite_
 from evoattn.primitives import linear
 from evoattn.shapes import check_features, check_mask
+from evoattn.stacks.checkpointing import checkpointed
 from evoattn.stacks.pair import PairUpdates
 from evoattn.updates import update, update_
 
@@ -122,7 +122,8 @@ class TemplatePairStack(Executable):
         self._check(z, pair_mask)
         z = hide_nonfinite(z, pair_mask)
         for block in self.blocks:
-            z = checkpoint(block, z, pair_mask, use_reentrant=False) if self.execution.recomputes_blocks else block(z, pair_mask)
+            assert isinstance(block, TemplatePairBlock)
+            z = checkpointed(block, (z,), pair_mask) if self.execution.recomputes_blocks else block(z, pair_mask)
         return z
 
     @torch.no_grad()

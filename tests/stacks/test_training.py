@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from evoattn import PROFILES, EvoformerBlock, EvoformerConfig, set_execution
+from tests.helpers import assert_within_twice
 from tests.stacks.cases import CONFIGS, EXTRA, SMALL, build, outputs, representations, scattered_masks
 
 
@@ -50,26 +51,34 @@ def test_training_lowers_the_loss(name: str) -> None:
     assert losses[-1] < 0.98 * losses[0]
 
 
-@pytest.mark.parametrize(("dtype", "dropout"), [(torch.float32, True), (torch.bfloat16, False), (torch.bfloat16, True)])
+@pytest.mark.parametrize("dropout", [True, False])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
 @pytest.mark.parametrize("name", ["monomer", "extra", "appended"])
 def test_checkpointing_changes_no_gradient(name: str, dtype: torch.dtype, dropout: bool) -> None:
-    """Bit for bit, also under dropout and autocast; and each block does run a second time."""
-    gradients, calls = [], []
-    for checkpoint in (False, True):
-        stack = set_execution(build(CONFIGS[name], torch.float32), checkpoint=checkpoint).train(dropout)
+    """In float64, and in float32 under autocast; with the same dropout. And each block does run a second time."""
+    inputs = representations(CONFIGS[name])
+    masks = scattered_masks(inputs[0])
+
+    def run(dtype: torch.dtype, checkpoint: bool) -> tuple[list[Tensor], dict[int, int]]:
+        wide = torch.float64 if dtype == torch.float64 else torch.float32
+        stack = set_execution(build(CONFIGS[name], wide), checkpoint=checkpoint).train(dropout)
         count = Counter[int]()
         for index, block in enumerate(stack.blocks):
-            block.register_forward_pre_hook(lambda *_, index=index, count=count: count.update([index]))
+            block.register_forward_pre_hook(lambda *_, index=index: count.update([index]))
+        given = [x.to(wide, copy=True).requires_grad_() for x in inputs]
         torch.manual_seed(3)
-        inputs = [x.requires_grad_() for x in representations(stack.config, dtype=torch.float32)]
-        masks = scattered_masks(inputs[0])
-        with torch.autocast("cpu", dtype, enabled=dtype != torch.float32):
-            loss = loss_of(stack, *inputs, *masks)
+        with torch.autocast("cpu", torch.bfloat16, enabled=dtype == torch.bfloat16):
+            loss = loss_of(stack, *given, *masks)
         loss.backward()
-        gradients.append([loss, *(x.grad for x in (*inputs, *stack.parameters()))])
-        calls.append(count)
-    assert [dict(count) for count in calls] == [{0: 1, 1: 1}, {0: 2, 1: 2}]
-    assert all(torch.equal(plain, recomputed) for plain, recomputed in zip(*gradients, strict=True))
+        return [loss.detach(), *(x.grad for x in (*given, *stack.parameters()))], dict(count)
+
+    exact, usual, (recomputed, count) = run(torch.float64, False)[0], run(dtype, False)[0], run(dtype, True)
+    assert count == {0: 2, 1: 2}
+    for number, (got, plain, truth) in enumerate(zip(recomputed, usual, exact, strict=True)):
+        if dtype == torch.float64:
+            torch.testing.assert_close(got, truth, rtol=1e-10, atol=1e-12)
+        else:
+            assert_within_twice(f"gradient {number}", got.to(dtype), plain.to(dtype), truth)
 
 
 def test_dropout_only_in_training() -> None:
