@@ -3,18 +3,23 @@
 import copy
 from collections import Counter
 from dataclasses import replace
+from statistics import median
 
 import pytest
 import torch
 from torch import Tensor, nn
 
 from evoattn import PROFILES, EvoformerBlock, EvoformerConfig, set_execution
-from tests.helpers import assert_within_twice
 from tests.stacks.cases import CONFIGS, EXTRA, SMALL, build, outputs, representations, scattered_masks
 
 
 def loss_of(stack: nn.Module, m: Tensor, z: Tensor, *masks: Tensor | None) -> Tensor:
     return torch.stack([x.square().mean() for x in outputs(stack, m, z, *masks)]).sum()
+
+
+def typical_error(found: list[Tensor], exact: list[Tensor]) -> float:
+    """In relative norm."""
+    return median(((x - y).norm() / y.norm()).item() for x, y in zip(found, exact, strict=True))
 
 
 @pytest.mark.parametrize("name", CONFIGS)
@@ -74,11 +79,11 @@ def test_checkpointing_changes_no_gradient(name: str, dtype: torch.dtype, dropou
 
     exact, usual, (recomputed, count) = run(torch.float64, False)[0], run(dtype, False)[0], run(dtype, True)
     assert count == {0: 2, 1: 2}
-    for number, (got, plain, truth) in enumerate(zip(recomputed, usual, exact, strict=True)):
-        if dtype == torch.float64:
+    if dtype == torch.float64:
+        for got, truth in zip(recomputed, exact, strict=True):
             torch.testing.assert_close(got, truth, rtol=1e-10, atol=1e-12)
-        else:
-            assert_within_twice(f"gradient {number}", got.to(dtype), plain.to(dtype), truth)
+    else:
+        assert typical_error(recomputed, exact) < 1.5 * typical_error(usual, exact) < 0.1
 
 
 def test_dropout_only_in_training() -> None:
