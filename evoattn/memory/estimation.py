@@ -32,7 +32,9 @@ SCATTERED = 0.08
 """What the allocator leaves unused between tensors that are kept for a backward pass, as a part of these (benchmarks/memory.py)."""
 
 LEFT_BY_SLICES = 3 * SLICE
-"""What the slices of blocks that are recomputed have taken in the forward pass, and the allocator keeps."""
+"""What the slices of blocks that are recomputed have taken in the forward pass, and the allocator keeps, at most."""
+
+ONE_BLOCK = "one block's backward pass, gradients"
 
 
 @dataclass(frozen=True)
@@ -109,7 +111,9 @@ def estimate(
     parts = {"parameters": parameter_bytes(config, model), "features": feature_bytes(config, sizes, dtype)}
     if mode == "training":
         recorded = _training(config, sizes, dtype, execution)
-        scattered = int(SCATTERED * sum(recorded.values())) + (LEFT_BY_SLICES if execution.recomputes_blocks else 0)
+        scattered = int(SCATTERED * sum(recorded.values()))
+        if execution.recomputes_blocks:
+            scattered += min(LEFT_BY_SLICES, recorded[ONE_BLOCK] // 4)
         return Estimate(parts | recorded | {"kernels and allocator": OVERHEAD + scattered}, "backward pass")
     budget = execution.budget
     worst = max(updates(model, sizes, dtype), key=lambda cost: cost.peak(budget))
@@ -179,7 +183,7 @@ def _training(config: Config, sizes: Sizes, dtype: torch.dtype, execution: Execu
     for name, n in counts.items():
         if n > 1:
             total = total.plus(n - 1, run(few | {name: 2}).minus(first))
-    return {"kept for the backward pass": total.kept, "one block's backward pass, gradients": total.peak - total.kept}
+    return {"kept for the backward pass": total.kept, ONE_BLOCK: total.peak - total.kept}
 
 
 def updates(model: Model, sizes: Sizes, dtype: torch.dtype) -> list[UpdateCost]:
