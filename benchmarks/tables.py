@@ -46,8 +46,13 @@ def estimates(rows: Rows) -> str:
     )
 
 
+def steps(rows: Rows) -> str:
+    head = "| blocks, sequences x residues | seconds | peak GiB | process, GiB |\n|---|---|---|---|\n"
+    return head + "".join(f"| {row['case']} | {row['seconds']:.0f} | {row['peak_gib']:.1f} | {row['total_gib']:.1f} |\n" for row in rows)
+
+
 TABLES: dict[str, Callable[[Rows], str]] = {
-    "evoformer": duels, "pairformer": duels, "scaling": sizes, "scaling_long": sizes, "memory": estimates,
+    "evoformer": duels, "pairformer": duels, "scaling": sizes, "scaling_long": sizes, "deep": steps, "memory": estimates,
 }  # fmt: skip
 
 
@@ -60,11 +65,12 @@ def _shaky(row: dict[str, Any]) -> str:
 
 
 def where(rows: Rows) -> str:
-    """The machine and day of a run, and its rate."""
+    """The machine and day of a run, or of the runs that its parts are from, and its rate."""
+    runs = " and ".join(dict.fromkeys(f"{row['date']}, commit {row['commit']}" for row in rows))
     row, rates = rows[0], [row["gemm_gflops"] for row in rows if "gemm_gflops" in row]
     rate = f"; matrix products at {min(rates):.0f} to {max(rates):.0f} GFLOP/s" if rates else ""
     versions = f"Python {row['python']}, torch {row['torch']}"
-    return f"{row['cpu']}, {row['threads']} threads; {versions}; {row['date']}, commit {row['commit']}{rate}."
+    return f"{row['cpu']}, {row['threads']} threads; {versions}; {runs}{rate}."
 
 
 def figure(name: str, rows: Rows) -> None:
@@ -107,7 +113,7 @@ def main() -> None:
             continue
         rows = [json.loads(line) for line in source.read_text().splitlines()]
         picture = ""
-        if name != "scaling_long":
+        if name not in ("scaling_long", "deep"):
             figure(name, rows)
             picture = f"\n![{name}](figures/{name}.png)\n"
         text = f"<!-- {name} -->\n{table(rows)}\n{where(rows)}\n{picture}<!-- end -->"

@@ -13,11 +13,11 @@ from evoattn.config import MSAModuleConfig, MSATransformerConfig, PairformerConf
 from evoattn.ops import sdpa
 from evoattn.ops.tiles import spans
 from evoattn.primitives import redraw_
-from evoattn.stacks import MSAModule, MSATransformerEncoder
-from evoattn.updates import recomputed, update
+from evoattn.stacks import MSAModule, MSATransformerEncoder, checkpointing
+from evoattn.updates import recomputed, update, update_
 from tests.stacks.test_in_place import CONFIGS, N_RES, N_SEQ, inputs, stack_of
 
-MODES = ("updates", "both")
+MODES = ("updates", "blocks", "both")
 
 
 def losses_and_gradients(stack: nn.Module, given: Any) -> list[Tensor]:
@@ -64,7 +64,8 @@ def test_other_stacks(monkeypatch: pytest.MonkeyPatch) -> None:
     tokens = torch.randint(4, 24, (N_SEQ, N_RES))
     encoder = MSATransformerEncoder(MSATransformerConfig(n_blocks=2, c_m=16, n_head=2, c_hidden_transition=24, c_row_position=16))
     for stack, given in ((pairformer, (s, z)), (msa_module, (m, z)), (encoder, (tokens,))):
-        compare(redraw_(stack, seed=1).double().eval(), given, "updates")
+        for mode in MODES:
+            compare(redraw_(stack, seed=1).double().eval(), given, mode)
 
 
 def test_dropout_is_drawn_once() -> None:
@@ -97,7 +98,7 @@ def test_keeps_less() -> None:
         del out
         return sum(after[place] for place in after.keys() - before.keys())
 
-    assert kept("both") < kept("updates") < kept(False) / 2
+    assert kept("both") == kept("blocks") < kept("updates") < kept(False) / 2
 
 
 def test_attentions_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -113,8 +114,23 @@ def test_attentions_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     assert computed > 4 and len(calls) == computed
 
 
-def test_backward_twice() -> None:
-    stack, given = set_execution(stack_of("alphafold2"), checkpoint="updates"), inputs(masked=True)
+def test_blocks_run_in_place_forward(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Slice by slice, on copies; the backward pass goes through the block once more."""
+    ways: list[str] = []
+    monkeypatch.setattr(checkpointing, "update_", lambda *given, **named: ways.append("in place") or update_(*given, **named))
+    monkeypatch.setattr(checkpointing, "update", lambda *given, **named: ways.append("whole") or update(*given, **named))
+    stack, (m, z, *_) = set_execution(stack_of("alphafold2"), checkpoint="blocks"), inputs(masked=False)
+    before = m.clone(), z.clone()
+    out = stack(m.requires_grad_(), z.requires_grad_())
+    assert set(ways) == {"in place"} and torch.equal(m, before[0]) and torch.equal(z, before[1])
+    updates = len(ways)
+    out[1].sum().backward()
+    assert ways[updates:] == ["whole"] * updates
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_backward_twice(mode: str) -> None:
+    stack, given = set_execution(stack_of("alphafold2"), checkpoint=mode), inputs(masked=True)
     m, z, *masks = given
     out = stack(m.requires_grad_(), z.requires_grad_(), *masks)
     first, second = (torch.autograd.grad(out[1].square().sum(), [m, z], retain_graph=True) for _ in range(2))
@@ -131,11 +147,12 @@ def test_an_alignment_without_rows() -> None:
     assert all(not grad.any() for grad in grads)
 
 
-def test_the_order_of_gradients_is_always_the_same() -> None:
+@pytest.mark.parametrize("mode", MODES)
+def test_the_order_of_gradients_is_always_the_same(mode: str) -> None:
     """In every process, whether its sample is padded or not: DeepSpeed sums gradients in the order in which they come."""
 
     def order(masked: bool) -> list[str]:
-        stack, names = set_execution(stack_of("alphafold2"), checkpoint="updates"), []
+        stack, names = set_execution(stack_of("alphafold2"), checkpoint=mode), []
         for name, parameter in stack.named_parameters():
             parameter.register_post_accumulate_grad_hook(lambda _, name=name: names.append(name))
         given = [x.requires_grad_() if x is not None and x.is_floating_point() else x for x in inputs(masked=masked)]
@@ -150,7 +167,7 @@ def test_only_what_wants_gradients() -> None:
     """Frozen parameters and inputs get none; the others are not changed by that."""
     given = inputs(masked=True)
     found = []
-    for mode in (False, "updates"):
+    for mode in (False, *MODES):
         stack = set_execution(stack_of("alphafold2"), checkpoint=mode)
         stack.requires_grad_(False)
         wanted = [p for name, p in stack.named_parameters() if "tri_mul_out" in name or "outer_product.left" in name]
@@ -159,17 +176,19 @@ def test_only_what_wants_gradients() -> None:
             p.requires_grad_(True)
         out = stack(*given)
         found.append(torch.autograd.grad(out[1].square().sum(), wanted))
-    for got, expected in zip(*found, strict=True):
-        torch.testing.assert_close(got, expected, rtol=1e-10, atol=1e-10)
+    for grads in found[1:]:
+        for got, expected in zip(grads, found[0], strict=True):
+            torch.testing.assert_close(got, expected, rtol=1e-10, atol=1e-10)
 
 
-def test_a_parameter_changed_too_early() -> None:
+@pytest.mark.parametrize(("mode", "named"), [("updates", "TriangleMultiplication"), ("blocks", "EvoformerBlock")])
+def test_a_parameter_changed_too_early(mode: str, named: str) -> None:
     """The block would be computed again with other parameters than forward: an error, as autograd itself gives, and no wrong gradient."""
-    stack, (m, z, *_) = set_execution(stack_of("alphafold2"), checkpoint="updates"), inputs(masked=False)
+    stack, (m, z, *_) = set_execution(stack_of("alphafold2"), checkpoint=mode), inputs(masked=False)
     out = stack(m.requires_grad_(), z.requires_grad_())
     with torch.no_grad():
         stack.blocks[0].tri_mul_out.out.weight.mul_(2.0)
-    with pytest.raises(RuntimeError, match="TriangleMultiplication: a parameter was changed in place between the forward and the backward"):
+    with pytest.raises(RuntimeError, match=f"{named}: a parameter was changed in place between the forward and the backward"):
         out[1].sum().backward()
 
 
@@ -183,8 +202,8 @@ def test_products_in_bfloat16() -> None:
         return torch.cat([g.flatten() for g in found if g is not None])
 
     exact = gradients()
-    plain, again = (float((gradients(dtype="bf16", checkpoint=mode) - exact).norm()) for mode in (False, "updates"))
-    assert 1e-3 * float(exact.norm()) < again < 1.3 * plain
+    plain, *again = (float((gradients(dtype="bf16", checkpoint=mode) - exact).norm()) for mode in (False, *MODES))
+    assert all(1e-3 * float(exact.norm()) < error < 1.3 * plain for error in again)
 
 
 def test_parameters_that_are_elsewhere() -> None:
