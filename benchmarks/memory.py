@@ -1,7 +1,7 @@
 """Peak memory as estimated and as measured, each case in a process of its own; and whether a budget is kept.
 
 python -m benchmarks.memory             all cases, about 10 minutes on two cores
-python -m benchmarks.memory NAME ...    some of them
+python -m benchmarks.memory NAME ...    some of them; the results of the others stay as they are
 
 Measured is the peak resident memory minus that after model and inputs exist (Linux).
 """
@@ -133,5 +133,4 @@ if __name__ == "__main__":
     for name in sys.argv[1:] or CASES:
         rows.append(row(name))
         print("{case}: estimated {estimate_mib} MiB, measured {measured_mib} MiB".format(**rows[-1]), flush=True)
-    if len(sys.argv) == 1:
-        report("memory", rows)
+    report("memory", rows, part=len(sys.argv) > 1)
