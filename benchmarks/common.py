@@ -88,11 +88,13 @@ def check(name: str, got: Tensor, expected: Tensor, tolerance: float = 1e-4) -> 
 
 def machine() -> dict[str, object]:
     """What a number needs beside it."""
-    described = subprocess.run(["git", "describe", "--always", "--dirty"], cwd=ROOT, capture_output=True, text=True, check=False)
+    code = ["--", ".", ":!benchmarks/results", ":!docs"]  # what other benchmarks have written makes a tree no other code
+    changed = subprocess.run(["git", "diff", "--quiet", "HEAD", *code], cwd=ROOT, capture_output=True, check=False).returncode
+    described = subprocess.run(["git", "describe", "--always"], cwd=ROOT, capture_output=True, text=True, check=False)
     lines = Path("/proc/cpuinfo").read_text().splitlines()
     cpu = next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), platform.processor())
     return {
-        "date": date.today().isoformat(), "commit": described.stdout.strip(), "cpu": cpu, "threads": torch.get_num_threads(),
+        "date": date.today().isoformat(), "commit": described.stdout.strip() + ("-dirty" if changed else ""), "cpu": cpu, "threads": torch.get_num_threads(),
         "torch": torch.__version__, "python": platform.python_version(),
     }  # fmt: skip
 
