@@ -90,12 +90,12 @@ def machine() -> dict[str, object]:
     """What a number needs beside it."""
     code = ["--", ".", ":!benchmarks/results", ":!docs"]  # what other benchmarks have written makes a tree no other code
     changed = subprocess.run(["git", "diff", "--quiet", "HEAD", *code], cwd=ROOT, capture_output=True, check=False).returncode
-    described = subprocess.run(["git", "describe", "--always"], cwd=ROOT, capture_output=True, text=True, check=False)
+    described = subprocess.run(["git", "describe", "--always"], cwd=ROOT, capture_output=True, text=True, check=False).stdout.strip()
     lines = Path("/proc/cpuinfo").read_text().splitlines()
     cpu = next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), platform.processor())
     return {
-        "date": date.today().isoformat(), "commit": described.stdout.strip() + ("-dirty" if changed else ""), "cpu": cpu, "threads": torch.get_num_threads(),
-        "torch": torch.__version__, "python": platform.python_version(),
+        "date": date.today().isoformat(), "commit": f"{described}-dirty" if changed else described, "cpu": cpu,
+        "threads": torch.get_num_threads(), "torch": torch.__version__, "python": platform.python_version(),
     }  # fmt: skip
 
 

@@ -93,11 +93,12 @@ def figure(name: str, rows: Rows) -> None:
         axes.legend()
     else:
         value, label = ("estimate / measured",) * 2 if name == "memory" else ("faster", "times faster than the peer named")
-        bars = axes.barh([row["case"] for row in rows], [row[value] for row in rows], color="#4477aa")
+        colors = ["#4477aa" if row.get("steady", True) else "#bbbbbb" for row in rows]
+        bars = axes.barh([row["case"] for row in rows], [row[value] for row in rows], color=colors)
         axes.bar_label(bars, fmt="%.2f", padding=3)
         axes.set_xlim(0, 1.15 * max(row[value] for row in rows))
         axes.axvline(1.0, color="0.3", linewidth=1)
-        axes.set_xlabel(label)
+        axes.set_xlabel(label + ("; grey: the machine was unstable" if len(set(colors)) > 1 else ""))
         axes.invert_yaxis()
     FIGURES.mkdir(exist_ok=True)
     with new_file(FIGURES / f"{name}.png") as path:
