@@ -98,7 +98,7 @@ def figure(name: str, rows: Rows) -> None:
         axes.bar_label(bars, fmt="%.2f", padding=3)
         axes.set_xlim(0, 1.15 * max(row[value] for row in rows))
         axes.axvline(1.0, color="0.3", linewidth=1)
-        axes.set_xlabel(label + ("; grey: the machine was unstable" if len(set(colors)) > 1 else ""))
+        axes.set_xlabel(label + (" (grey: unstable)" if len(set(colors)) > 1 else ""))
         axes.invert_yaxis()
     FIGURES.mkdir(exist_ok=True)
     with new_file(FIGURES / f"{name}.png") as path:
