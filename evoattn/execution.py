@@ -33,7 +33,7 @@ class Execution:
         triangle_update, outer_product_mean: the same for these two ops, whose backends are not those of attention. In place, where the
             triangle update goes slice by slice, ``"auto"`` chooses among those that can; another one asked for makes it as a whole.
         checkpoint: what the backward pass computes again instead of the forward pass keeping it; gradients stay the same. ``"updates"``:
-            the inside of every residual update but attention itself, slice by slice; on a CPU that is no slower than keeping it.
+            the inside of every residual update but attention itself, slice by slice; on a CPU that is about as fast as keeping it.
             ``"blocks"`` or True: every block of a stack; ``"both"``: every block, and its updates once more when it is, the least memory.
             Of a deep stack "blocks" keeps the two representations per block, "updates" about thirteen.
         dtype: ``"bf16"``: the matrix products and attentions of all blocks run in bfloat16, with parameters, the representations, norms,
