@@ -26,16 +26,16 @@ class Tiles(NamedTuple):
 
 # By the padded width of a head, the larger of queries' and values': tables hold the widths up to which a line serves.
 LARGE = {  # compute capability 9 and 10: 227 KiB of shared memory, products of whole groups of warps
-    64: Tiles(Tile(128, 64, 8, 2), Tile(128, 64, 8, 2), Tile(64, 64, 4, 2), Tile(128, 64, 8, 2)),
+    64: Tiles(Tile(128, 64, 8, 2), Tile(128, 64, 8, 2), Tile(64, 64, 8, 2), Tile(128, 64, 8, 2)),
     128: Tiles(Tile(128, 32, 8, 2), Tile(128, 32, 8, 2), Tile(64, 32, 4, 2), Tile(64, 32, 4, 2)),
 }
 SMALL = {  # compute capability 8 and 12: cards with 99 KiB among them
     32: Tiles(Tile(64, 64, 4, 2), Tile(64, 32, 4, 2), Tile(32, 64, 4, 2), Tile(64, 64, 4, 2)),
     64: Tiles(Tile(64, 64, 4, 2), Tile(64, 32, 4, 2), Tile(32, 64, 4, 2), Tile(64, 32, 4, 2)),
-    128: Tiles(Tile(64, 32, 4, 2), Tile(64, 32, 4, 2), Tile(64, 32, 4, 2), Tile(64, 32, 4, 2)),
+    128: Tiles(Tile(64, 32, 4, 2), Tile(64, 32, 4, 2), Tile(64, 32, 8, 2), Tile(64, 32, 4, 2)),
 }
 FLOAT32 = {  # every card
-    64: Tiles(*[Tile(32, 32, 4, 2)] * 4),
+    64: Tiles(*[Tile(32, 32, 4, 2)] * 3, Tile(32, 32, 4, 1)),
     128: Tiles(Tile(32, 32, 8, 1), Tile(16, 16, 8, 1), Tile(32, 16, 8, 1), Tile(32, 16, 8, 1)),
 }
 
