@@ -35,7 +35,7 @@ SMALL = {  # compute capability 8 and 12: cards with 99 KiB among them
     128: Tiles(Tile(64, 32, 4, 2), Tile(64, 32, 4, 2), Tile(64, 32, 8, 2), Tile(64, 32, 4, 2)),
 }
 FLOAT32 = {  # every card
-    64: Tiles(*[Tile(32, 32, 4, 2)] * 3, Tile(32, 32, 4, 1)),
+    64: Tiles(Tile(32, 32, 4, 2), Tile(32, 32, 4, 2), Tile(32, 32, 4, 2), Tile(32, 32, 4, 1)),
     128: Tiles(Tile(32, 32, 8, 1), Tile(16, 16, 8, 1), Tile(32, 16, 8, 1), Tile(32, 16, 8, 1)),
 }
 
