@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten, tree_unflatten
 from torch.utils.checkpoint import checkpoint
 
-from evoattn.ops.kept import Results, keeping, taking
+from evoattn.ops.kept import Results, keeping, taking, unread
 from evoattn.ops.layers import lowered
 from evoattn.ops.tiles import spans
 
@@ -38,7 +38,10 @@ class SlicedBlock(Protocol):
         """What every slice needs of the whole inputs, before anything is updated."""
 
     def delta(self, x: Tensor, part: slice, context: Any) -> Tensor:
-        """The update of `x`, which is the slice `part` of the whole."""
+        """The update of `x`, which is the slice `part` of the whole.
+
+        A layer that it ends in may be :func:`evoattn.primitives.final`; nothing that has to know the value may then follow.
+        """
 
     def slice_bytes(self, x: Tensor, itemsize: int) -> int:
         """Temporary memory that :meth:`delta` takes per unit of the sliced axis, if a number in a matrix product takes `itemsize` bytes."""
@@ -216,7 +219,8 @@ class _Recomputed(torch.autograd.Function):
             sums = [_Sum() for _ in (*leaves, *parameters)]
             for part in work.parts:
                 piece = leaf(work.take(x, part), x_wanted)
-                delta = work.delta(piece, part, x, context)
+                with unread():
+                    delta = work.delta(piece, part, x, context)
                 grad_out = work.take(grad, part)
                 grad_delta = grad_out if factor is None else grad_out * work.take(factor, part)
                 grad_piece, *found = gradients([delta], [piece, *leaves, *parameters], [grad_delta])

@@ -5,7 +5,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, cat, nn
 
 from evoattn.ops import hide_nonfinite
-from evoattn.primitives import LayerNorm, TiedAttention, linear
+from evoattn.primitives import LayerNorm, TiedAttention, final, linear
 from evoattn.shapes import check_features, check_mask
 from evoattn.updates import positions_per_slice, take_part
 
@@ -88,4 +88,4 @@ class SequenceToPair(nn.Module):
 
     def _pairs(self, q: Tensor, k: Tensor) -> Tensor:
         q, k = rearrange(q, "... j c -> ... 1 j c"), rearrange(k, "... i c -> ... i 1 c")
-        return self.out(cat([q * k, q - k], dim=-1))
+        return final(self.out, cat([q * k, q - k], dim=-1))

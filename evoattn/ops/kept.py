@@ -1,7 +1,10 @@
-"""Results that a recomputation takes over from the forward pass, where computing them again would cost more than keeping them.
+"""What a recomputation does not compute again.
 
-Of an attention these are its output [*batch, h, q, dv] and log-sum-exp [*batch, h, q], as its backend has them: small beside its logits,
-and with the inputs all that its backward pass needs.
+Kept and taken over from the forward pass is what would cost more to compute than to keep: of an attention its output [*batch, h, q, dv] and
+log-sum-exp [*batch, h, q], as its backend has them, small beside its logits and with the inputs all that its backward pass needs.
+
+Unread is the end of what is recomputed: its gradient is asked, and its value is not. What stands there then are NaNs that take no memory,
+so that who reads it after all is not misled.
 """
 
 from collections.abc import Callable, Iterator
@@ -16,6 +19,7 @@ Results = tuple[Tensor | None, ...]
 Source = Callable[[Callable[..., Results], tuple[Any, ...]], Results]
 
 _source: ContextVar[Source | None] = ContextVar("_source", default=None)
+_unread: ContextVar[bool] = ContextVar("_unread", default=False)
 
 
 def once(compute: Callable[..., Results], *arguments: Any) -> Results:
@@ -41,7 +45,7 @@ def keeping(results: list[Results]) -> Iterator[None]:
         results.append(compute(*arguments))
         return results[-1]
 
-    with _from(keep):
+    with _set(_source, keep):
         yield
 
 
@@ -49,14 +53,31 @@ def keeping(results: list[Results]) -> Iterator[None]:
 def taking(results: list[Results]) -> Iterator[None]:
     """Meanwhile, :func:`once` computes nothing: it gives `results`, in the order in which they were kept."""
     left = iter(results)
-    with _from(lambda compute, arguments: tuple(None if x is None else x.detach() for x in next(left))):
+    with _set(_source, lambda compute, arguments: tuple(None if x is None else x.detach() for x in next(left))):
         yield
 
 
 @contextmanager
-def _from(source: Source) -> Iterator[None]:
-    token = _source.set(source)
+def unread() -> Iterator[None]:
+    """Meanwhile, nobody reads what a residual branch ends in."""
+    with _set(_unread, True):
+        yield
+
+
+def is_unread() -> bool:
+    """Whether the end of a residual branch may be :func:`nothing`."""
+    return not torch.compiler.is_compiling() and _unread.get()
+
+
+def nothing(like: Tensor, *shape: int) -> Tensor:
+    """NaNs of that shape, in the memory of a single one."""
+    return like.new_full((), torch.nan).expand(shape)
+
+
+@contextmanager
+def _set(variable: ContextVar[Any], value: Any) -> Iterator[None]:
+    token = variable.set(value)
     try:
         yield
     finally:
-        _source.reset(token)
+        variable.reset(token)

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from evoattn.errors import ShapeError
 from evoattn.ops.devices import architecture
+from evoattn.ops.kept import is_unread, nothing
 from evoattn.ops.layers import lowered
 from evoattn.ops.registry import Backend, Registry
 
@@ -184,8 +185,11 @@ class _OuterProductMean(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, a: Tensor, b: Tensor, weight: Tensor, bias: Tensor | None, count: Tensor) -> Tensor:
         ctx.save_for_backward(a, b, weight, bias, count)
+        shape = *a.shape[:-3], a.shape[-2], b.shape[-2], weight.shape[0]
+        if is_unread():
+            return nothing(a, *shape)
         p = _Outer(a, b, weight, count)
-        out = a.new_empty(*a.shape[:-3], a.shape[-2], b.shape[-2], weight.shape[0])
+        out = a.new_empty(shape)
         for rows in p.blocks():
             block = p.products(rows) @ p.weight.mT
             if bias is not None:

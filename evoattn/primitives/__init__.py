@@ -3,6 +3,7 @@
 from evoattn.primitives.attention import GatedAttention, GatedAveraging, GlobalGatedAttention, MultiHeadAttention, TiedAttention
 from evoattn.primitives.capture import capture_attention
 from evoattn.primitives.dropout import SharedDropout
+from evoattn.primitives.final import final
 from evoattn.primitives.init import linear, redraw_
 from evoattn.primitives.norm import LayerNorm
 from evoattn.primitives.transition import Transition
@@ -17,6 +18,7 @@ __all__ = [
     "TiedAttention",
     "Transition",
     "capture_attention",
+    "final",
     "linear",
     "redraw_",
 ]

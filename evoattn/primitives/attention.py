@@ -16,6 +16,7 @@ from evoattn.config import PairAs, PairMode, check_heads, check_pair_as
 from evoattn.errors import ConfigError, ShapeError
 from evoattn.execution import Executable
 from evoattn.ops import attention, attention_weights, gate, merge_attention, pair_attention
+from evoattn.primitives.final import final
 from evoattn.primitives.init import linear
 from evoattn.shapes import check_features, check_mask
 
@@ -108,7 +109,7 @@ class MultiHeadAttention(Executable):
             attend = self._relative if self.pair_mode == "relative" else self._appended
             out = attend(q, k, v, biases, mask, pair.to(q.dtype))
         average = rearrange(out, reverse(self.heads_apart))
-        return self.out(average if self.gate is None else gate(average, self.gate(x)))
+        return final(self.out, average if self.gate is None else gate(average, self.gate(x)))
 
     def bytes_per_position(self, itemsize: int) -> int:
         """Temporary memory per position of the input: it, q, k, v, gate, average and output."""
@@ -200,7 +201,7 @@ class GlobalGatedAttention(Executable):
         if self.look is not None:
             self.look(q, k, mask=keys, heads_as_queries=True)
         average = attention(q, k, v, mask=keys, backend=self.execution.backend)
-        return self.out(gate(rearrange(average, "... h 1 d -> ... 1 (h d)"), self.gate(x)))
+        return final(self.out, gate(rearrange(average, "... h 1 d -> ... 1 (h d)"), self.gate(x)))
 
     def bytes_per_position(self, itemsize: int) -> int:
         """Temporary memory per position of the input: it, k, v, gate and output."""
@@ -251,7 +252,7 @@ class GatedAveraging(Executable):
             of_rows = nothing.expand(*x.shape[:-1], self.heads, 0)
             self.look(of_rows, of_rows, biases=biases, mask=mask)
         average = attention(nothing, nothing, v, biases=biases, mask=mask, scale=1.0, backend=self.execution.backend)
-        return self.out(gate(rearrange(average, "... 1 n h (s d) -> ... s n (h d)", d=self.d_head), self.gate(x)))
+        return final(self.out, gate(rearrange(average, "... 1 n h (s d) -> ... s n (h d)", d=self.d_head), self.gate(x)))
 
     def bytes_per_position(self, itemsize: int) -> int:
         """Temporary memory per position of the input: it, v, average, its two copies, gate and output."""
@@ -295,7 +296,7 @@ class TiedAttention(Executable):
             q_of_rows, k_of_rows = (y.unsqueeze(-4).expand(*x.shape[:-2], *y.shape[-3:]) for y in (q, k))
             self.look(q_of_rows, k_of_rows, mask=None if mask is None else mask.unsqueeze(-4))
         average = attention(q, k, self._folded(self.v(x)), mask=mask, backend=self.execution.backend)
-        return self.out(rearrange(average, "... n h (s d) -> ... s n (h d)", d=self.d_head))
+        return final(self.out, rearrange(average, "... n h (s d) -> ... s n (h d)", d=self.d_head))
 
     def weights(
         self,

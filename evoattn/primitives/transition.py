@@ -9,6 +9,7 @@ from torch.nn.functional import gelu, relu, silu
 
 from evoattn.errors import ConfigError
 from evoattn.ops import hide_nonfinite
+from evoattn.primitives.final import final
 from evoattn.primitives.init import linear
 from evoattn.primitives.norm import LayerNorm
 from evoattn.shapes import check_features
@@ -55,7 +56,7 @@ class Transition(nn.Module):
             hidden = silu(self.gate(x)) * self.up(x)
         else:
             hidden = silu(self.gate(x), inplace=True).mul_(self.up(x))
-        delta = self.down(hidden)
+        delta = final(self.down, hidden)
         return delta.masked_fill(~mask.unsqueeze(-1), 0.0) if self.zero_masked and mask is not None else delta
 
     def prepare(self, x: Tensor, mask: Tensor | None) -> Tensor | None:

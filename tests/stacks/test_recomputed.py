@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from evoattn import PairformerStack, set_execution
 from evoattn import updates as updates_module
 from evoattn.config import MSAModuleConfig, MSATransformerConfig, PairformerConfig
-from evoattn.ops import sdpa
+from evoattn.ops import pairwise, sdpa
 from evoattn.ops.tiles import spans
 from evoattn.primitives import redraw_
 from evoattn.stacks import MSAModule, MSATransformerEncoder, checkpointing
@@ -112,6 +112,31 @@ def test_attentions_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     computed = len(calls)
     out[1].sum().backward()
     assert computed > 4 and len(calls) == computed
+
+
+def test_the_end_of_a_branch_is_not_computed_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its value is not read in the backward pass. A layer that somebody watches, or has put something else in place of, is called."""
+    calls: list[nn.Module | str] = []
+    linear, products = nn.Linear.forward, pairwise._Outer.products
+    monkeypatch.setattr(nn.Linear, "forward", lambda layer, x: calls.append(layer) or linear(layer, x))
+    monkeypatch.setattr(pairwise._Outer, "products", lambda self, rows: calls.append("outer products") or products(self, rows))
+
+    class Adapted(nn.Linear):
+        pass
+
+    stack, (m, z, *_) = set_execution(stack_of("alphafold2"), checkpoint="updates"), inputs(masked=False)
+    block = stack.blocks[0]
+    ends = [block.msa_row.attn.out, block.msa_column.attn.out, block.msa_transition.down, block.tri_attn_start.attn.out]
+    block.tri_attn_end.attn.out.register_forward_hook(lambda *_: None)
+    block.pair_transition.down.__class__ = Adapted
+    watched = [block.tri_attn_end.attn.out, block.pair_transition.down]
+    out = stack(m.requires_grad_(), z.requires_grad_())
+    assert set(ends) | set(watched) | {"outer products"} <= set(calls)
+    forward = list(calls)
+    calls.clear()
+    out[1].sum().backward()
+    assert not set(ends) & set(calls) and set(watched) <= set(calls)
+    assert calls.count("outer products") == forward.count("outer products")  # for the gradient of the weight
 
 
 def test_blocks_run_in_place_forward(monkeypatch: pytest.MonkeyPatch) -> None:
