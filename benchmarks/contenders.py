@@ -35,7 +35,7 @@ class Contender:
         context = get_context("spawn")
         self.connection, theirs = context.Pipe()
         before = dict(os.environ)
-        os.environ.update({"OMP_WAIT_POLICY": "PASSIVE", **(environment or {})})  # who waits for its turn must not spin
+        os.environ.update(environment or {})  # else as a user has it: threads that wait for their turn spin for 5 ms, and then sleep
         try:
             self.process = context.Process(target=_serve, args=(theirs, build, arguments), daemon=True)
             self.process.start()
@@ -94,7 +94,8 @@ class Match:
 def contest(contenders: dict[str, Contender], matches: list[Match]) -> list[dict[str, Any]]:
     """Parity, then all in turns, five rounds after a warm-up, with the GEMM rates measured between the rounds.
 
-    Returns a row per match: medians of the seconds and of the ratio within a round, and the peaks of the first run.
+    Returns a row per match: medians of the seconds and of the ratio within a round, the peaks of the first run, and by how much the rates
+    of its own dtype and of float32, which some peer computes in, varied.
     """
     first = {name: contender.first() for name, contender in contenders.items()}
     errors = {match.case: _error(match, first[match.ours][0], first[match.theirs][0]) for match in matches}
@@ -106,18 +107,18 @@ def contest(contenders: dict[str, Contender], matches: list[Match]) -> list[dict
         rounds.append({name: contender.seconds() for name, contender in contenders.items()})
         for dtype, found in rates.items():
             found.append(gemm_rate(dtype, 2048))
-    steady = all(max(found) / min(found) - 1 < STEADY for found in rates.values())
     for contender in contenders.values():
         contender.close()
 
     def row(match: Match) -> dict[str, Any]:
         ours, theirs = ([one[name] for one in rounds] for name in (match.ours, match.theirs))
         our_peak, their_peak = first[match.ours][1], first[match.theirs][1]
+        spread = max(max(rates[dtype]) / min(rates[dtype]) - 1 for dtype in {match.dtype, torch.float32} & rates.keys())
         return {
             "case": match.case, "error": errors[match.case], "ours_s": statistics.median(ours), "theirs_s": statistics.median(theirs),
             "faster": statistics.median(y / x for x, y in zip(ours, theirs, strict=True)), "ours_peak_mib": our_peak,
             "theirs_peak_mib": their_peak, "memory": our_peak / their_peak, "gemm_gflops": statistics.median(rates[match.dtype]),
-            "steady": steady,
+            "gemm_spread": spread, "steady": spread < STEADY,
         }  # fmt: skip
 
     return [row(match) for match in matches]
