@@ -33,7 +33,7 @@ SCATTERED = 0.08
 
 LEFT_BY_BLOCKS = 8 * SLICE
 """What the allocator keeps, at most, of what blocks that are recomputed have taken: slices in the forward pass, and then one block after
-another. It differs from run to run, by 150 MiB of 2.3 GiB (benchmarks/memory.py)."""
+another. It differs from run to run, by nearly 200 MiB of 2.3 GiB (benchmarks/memory.py)."""
 
 ONE_BLOCK = "one block's backward pass, gradients"
 
